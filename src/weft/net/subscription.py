@@ -654,16 +654,18 @@ class Subscriptions:
         return not others
 
     def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
-        """Hand the events of a run to all subscriptions to its topic. A queue that has been waited
-        for in vain gets no more; one that is full now is added to `obstacles`."""
+        """Hand the events of a run to all subscriptions to its topic that want them. A queue that
+        has been waited for in vain gets no more; one that is full now is added to `obstacles`."""
         described, count = effect.descriptor, len(effect.run.payloads)
+        subscriptions = self._by_topic.get(effect.topic, ())
+        wanting = [one for one in subscriptions if not one.leaves_out(effect.run)]
+        if not wanting:
+            return
         seconds = time.time() - effect.run.published_ms / 1_000
         sizes = list(map(len, effect.run.payloads))
         self._counters.observe(seconds, sizes)
         size = sum(sizes)
-        for subscription in self._by_topic.get(effect.topic, ()):
-            if subscription.leaves_out(effect.run):
-                continue
+        for subscription in wanting:
             if described is not None and subscription.hold_back(described.cid, effect):
                 continue
             if subscription.has_room():
