@@ -56,8 +56,9 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Run
@@ -155,8 +156,7 @@ _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
 """What announcers are asked for."""
 
 
-@dataclass(slots=True)
-class _Feed:
+class _Feed(Struct):
     """The link over which one publisher's events come, in order."""
 
     peer: PeerId
@@ -165,8 +165,7 @@ class _Feed:
     behind: Millis | None = None  # when another member first offered a later event
 
 
-@dataclass(slots=True)
-class _Awaited:
+class _Awaited(Struct):
     """Announced events of one publisher that have not all come yet."""
 
     first: int  # the lowest announced number that has not come
