@@ -127,6 +127,29 @@ async def test_a_wrong_peer_id_is_told_at_once(caplog: pytest.LogCaptureFixture)
             assert f"wanted peer {third.id}" in second.unanswered[mixed]
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+async def test_a_web_server_is_told_from_a_peer(secure: bool) -> None:
+    """By what it says: plain text, or the alert that it knows no such protocol over TLS."""
+    no_protocol = bytes((21, 3, 3, 0, 2, 2, 120))  # a fatal alert (RFC 8446, 6; RFC 7301, 3.2)
+    says = no_protocol if secure else b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    served: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        await reader.read(1)
+        writer.write(says)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, weft.Peer.open(config=LIVELY) as other:
+        port = server.sockets[0].getsockname()[1]
+        address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{other.id}"
+        async with weft.Peer.open(join=address, config=LIVELY) as peer:
+            words = "speaks TLS, but not weft" if secure else "is no weft peer: it does not speak"
+            await until(lambda: words in peer.unanswered[address], "the reason")
+        for writer in served:
+            writer.close()
+
+
 async def test_an_address_that_never_answered_is_named_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

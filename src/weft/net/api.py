@@ -13,8 +13,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from typing import Literal, ParamSpec, overload
@@ -71,19 +70,35 @@ from weft.store.reader import Since
 P = ParamSpec("P")
 
 
-def _for_block(
-    start: Callable[P, Awaitable[Peer]],
-) -> Callable[P, AbstractAsyncContextManager[Peer]]:
-    """As `start`, for an `async with` block that closes the peer in the end."""
+class Opening:
+    """A peer that is about to start: for an `async with` block, which closes it in the end, or for
+    a caller that awaits and closes it."""
+
+    def __init__(self, start: Callable[[], Coroutine[object, object, Peer]]) -> None:
+        self._start = start
+        self._peer: Peer | None = None
+
+    def __await__(self) -> Generator[object, object, Peer]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Peer:
+        if self._peer is not None:
+            raise UsageError("a block is open with this peer; call Peer.open for each")
+        self._peer = await self._start()
+        return self._peer
+
+    async def __aexit__(self, *_: object) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            await peer.close()
+
+
+def _opening(start: Callable[P, Coroutine[object, object, Peer]]) -> Callable[P, Opening]:
+    """As `start`, when the caller awaits it or enters its block."""
 
     @wraps(start)
-    @asynccontextmanager
-    async def opened(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Peer, None]:
-        peer = await start(*args, **kwargs)
-        try:
-            yield peer
-        finally:
-            await peer.close()
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
+        return Opening(lambda: start(*args, **kwargs))
 
     return opened
 
@@ -132,8 +147,8 @@ class Peer:
         encode: Encode | None = None,
         decode: Decode | None = None,
     ) -> Peer:
-        """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
-        `async with` block, which leaves the network at its end.
+        """A peer on the network. From `start`, and from `await Peer.open(…)`, the caller has to
+        `close` it; `async with Peer.open(…) as peer` leaves the network at the block's end.
 
         `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
         are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
@@ -194,7 +209,13 @@ class Peer:
                 raise
         return peer
 
-    open = staticmethod(_for_block(start))
+    open = staticmethod(_opening(start))
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
@@ -549,6 +570,7 @@ class Peer:
 
     def join(self, address: str) -> None:
         """Enter the network through one more peer, whatever `open` was given."""
+        self._runtime.check_open()
         self._runtime.feed(Join((usable(parse_contact, address),)))
 
     def joined(self, timeout: float | None = None) -> Awaitable[None]:
@@ -635,6 +657,7 @@ class Peer:
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        self._runtime.check_open()
         self.metrics()  # what is missing for them is said now
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)

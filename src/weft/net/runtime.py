@@ -353,16 +353,30 @@ class Runtime:
         self._sent = self._step(command)
         return self._answers.end()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """It is neither closed nor used where it cannot answer."""
         if self.closed or self._closing:
             raise ClosedError("this peer is closed")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """From another thread or a second `asyncio.run`, answers would never come."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if not here:
+            raise UsageError(
+                "this peer lives in another event loop: use it in the one that it was opened in, "
+                "or from another thread asyncio.run_coroutine_threadsafe(peer.publish(…), loop)"
+            )
 
     async def publish(
         self, topic: Topic, payload: bytes, expected: Became | None = None
     ) -> Receipt:
         """Publish an event; waits while the queues it goes into are full. `expected`: what the
         machine is about to say at once, so that there is no need to wait for that."""
-        self._check_open()
+        self.check_open()
         if self._full:
             await self._wait_for_room()
         if expected == "queued" and self._window.is_full(topic):
@@ -450,7 +464,7 @@ class Runtime:
     ) -> list[Receipt]:
         """Publish one event in several topics; a receipt for each. `named` has for each topic the
         levels that the event climbs to, itself first; those above are not waited for."""
-        self._check_open()
+        self.check_open()
         if self._full:
             await self._wait_for_room()
         self._send_gathered()
@@ -490,7 +504,7 @@ class Runtime:
 
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
-        self._check_open()
+        self.check_open()
         self._send_gathered()
         token = self._answers.next_token()
         answer = self._command(token, make(token))
@@ -530,7 +544,7 @@ class Runtime:
     ) -> Subscription:
         """To one topic; more can be added. `scheme`, `since` and `known`, how far its past has been
         read from others, are about this one. `own`: with what this peer publishes itself."""
-        self._check_open()
+        self.check_open()
         past = None
         if since is not None and self._durable is not None and known is not None:
             seek = partial(self._seek, topic, since, known)
@@ -549,8 +563,10 @@ class Runtime:
         assert isinstance(since, bytes) and self._durable is not None
         cid = Cid(since)
         await subscription
+        # With no other peer, and no address that one may answer at, there is nobody to ask.
+        patience_s = 0 if self._life.alone() else SEEK_SECONDS
         try:
-            async with asyncio.timeout(SEEK_SECONDS):
+            async with asyncio.timeout(patience_s):
                 answer = await self.ask(lambda token: seam.FindEvent(token, topic, cid))
         except TimeoutError:
             answer = None
@@ -570,7 +586,7 @@ class Runtime:
         scheme: seam.Scheme | None,
         since: Since | None,
     ) -> None:
-        self._check_open()
+        self.check_open()
         self.subscriptions.add(subscription, topic)
         token = self._answers.next_token()
         self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
@@ -584,7 +600,7 @@ class Runtime:
         after: After,
         decode: Decode | None = None,
     ) -> Consumer:
-        self._check_open()
+        self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name) if name is not None else None
         unqueued = Unqueued(topic, self._settings, self._timers, self)
@@ -610,7 +626,7 @@ class Runtime:
 
     async def reset_consumer(self, topic: Topic, name: str, after: After) -> None:
         """Set the place of a name that is not in use, on disk."""
-        self._check_open()
+        self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name)
         place = after or ""
@@ -641,6 +657,7 @@ class Runtime:
         that no caller waits for, still climbing or on their way, there is a little time."""
         if self.closed or self._closing:
             return
+        self._check_loop()
         self._closing = True
         self._send_gathered()
         # With no other peer, and no address that one may answer at, there is nobody to wait for.
@@ -652,7 +669,7 @@ class Runtime:
                 while self._window.total:
                     await self._next_answer()
         if self._unanswered or self._window.total:
-            log.warning("closing: no peer has taken some of the latest events; they are dropped")
+            self._tell_of_untaken()
         self.closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
@@ -667,6 +684,14 @@ class Runtime:
         self._answers.close()
         if self._tracer is not None:
             self._tracer.close()
+
+    def _tell_of_untaken(self) -> None:
+        """This peer closes before another one has taken its latest events. Where there is none, and
+        they are in the store, that is nobody's loss: they are there in its next life."""
+        kept = self._durable is not None
+        level = logging.INFO if kept and self._life.alone() else logging.WARNING
+        fate = "they stay in the store" if kept else "they are dropped"
+        log.log(level, "closing: no peer has taken some of the latest events; %s", fate)
 
 
 class Gathered(Sent):
