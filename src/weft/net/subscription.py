@@ -75,6 +75,11 @@ Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
 Callback: TypeAlias = Callable[["Notification"], object]
 """Is given each notification; what it returns is awaited if it can be."""
 
+Passed: TypeAlias = tuple[Topic, str, bytes, int]
+"""An event that was delivered: topic, id, publisher, hops."""
+
+PASSED_MAX = 2_000
+"""guess: deliveries remembered for a picture, which asks several times a second."""
 HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
@@ -618,6 +623,13 @@ class Subscriptions:
         self._counters = counters
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
+        self._passed: list[Passed] | None = None  # once somebody looks
+
+    def passed(self) -> list[Passed]:
+        """What was delivered since the last call, the first of it if it was much: so little is
+        remembered, and nothing more is done per event, once nobody calls this any more."""
+        passed, self._passed = self._passed or [], []
+        return passed
 
     def add(self, subscription: Subscription, topic: Topic) -> None:
         self._by_topic.setdefault(topic, []).append(subscription)
@@ -637,6 +649,11 @@ class Subscriptions:
         described, count = effect.descriptor, len(effect.run.payloads)
         seconds = time.time() - effect.run.published_ms / 1_000
         self._counters.observe(seconds, effect.run.payloads)
+        if self._passed is not None and len(self._passed) < PASSED_MAX:
+            self._passed += [
+                (effect.topic, message_id(effect.topic, event), effect.run.publisher, effect.hops)
+                for event in effect.run.events()
+            ]
         for subscription in self._by_topic.get(effect.topic, ()):
             if subscription.leaves_out(effect.run):
                 continue
