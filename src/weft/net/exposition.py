@@ -150,7 +150,7 @@ HELP = {
     "topic_dht_aborts": "Changes of role of others that this peer refused",
     "topic_dht_demotions": "Times this peer stopped being a forwarder of a topic",
     "topic_dht_given_up": "Changes of role that took too long",
-    "topic_dht_joins_aborted": "Attempts to join a topic that a forwarder refused or left unanswered",
+    "topic_dht_joins_aborted": "Attempts to join a topic that its forwarder did not accept",
     "topic_dht_messages": "Messages sent to keep roles and regions",
     "topic_dht_promotions": "Times this peer became a forwarder of a topic",
     "topic_dht_regions_full": "Regions of a topic that were too large to be told at once",
