@@ -25,6 +25,7 @@ from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
     Contact,
+    PeerId,
     Topic,
     contact_text,
     parse_cid,
@@ -606,6 +607,12 @@ class Peer:
         """Everything counted so far: the driver's as `net_…`, the machine's by their own names."""
         counts = {f"net_{name}": value for name, value in self._network_counts().items()}
         return {**self._machine.counters, **counts}
+
+    def passed(self) -> list[tuple[str, str, str, int]]:
+        """The events delivered since the last call, for a picture: topic, id, publisher, hops. They
+        are remembered from the first call on; of many, the first ones."""
+        passed = self._runtime.subscriptions.passed()
+        return [(topic, event, peer_text(PeerId(by)), hops) for topic, event, by, hops in passed]
 
     def _network_counts(self) -> dict[str, int]:
         counts = self._runtime.counters.as_dict()

@@ -77,6 +77,11 @@ Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
 Callback: TypeAlias = Callable[["Notification"], object]
 """Is given each notification; what it returns is awaited if it can be."""
 
+Passed: TypeAlias = tuple[Topic, str, bytes, int]
+"""An event that was delivered: topic, id, publisher, hops."""
+
+PASSED_MAX = 2_000
+"""guess: deliveries remembered for a picture, which asks several times a second."""
 HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
@@ -640,6 +645,13 @@ class Subscriptions:
         self._counters = counters
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
+        self._passed: list[Passed] | None = None  # once somebody looks
+
+    def passed(self) -> list[Passed]:
+        """What was delivered since the last call, the first of it if it was much: so little is
+        remembered, and nothing more is done per event, once nobody calls this any more."""
+        passed, self._passed = self._passed or [], []
+        return passed
 
     def add(self, subscription: Subscription, topic: Topic) -> None:
         self._by_topic.setdefault(topic, []).append(subscription)
@@ -664,6 +676,11 @@ class Subscriptions:
         seconds = time.time() - effect.run.published_ms / 1_000
         sizes = list(map(len, effect.run.payloads))
         self._counters.observe(seconds, sizes)
+        if self._passed is not None and len(self._passed) < PASSED_MAX:
+            self._passed += [
+                (effect.topic, message_id(effect.topic, event), effect.run.publisher, effect.hops)
+                for event in effect.run.events()
+            ]
         size = sum(sizes)
         for subscription in wanting:
             if described is not None and subscription.hold_back(described.cid, effect):
