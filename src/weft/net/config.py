@@ -13,12 +13,12 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_type_hints
 
 import msgspec
 
 from weft.ids import BadId, parse_contact
+from weft.net.arguments import FileName, path_in
 from weft.net.errors import ConfigError
 from weft.protocol import config as protocol_config
 from weft.protocol.context import require_positive
@@ -120,9 +120,9 @@ class Config:
     protocol: protocol_config.Config = field(default_factory=protocol_config.Config)
 
     @classmethod
-    def load(cls, path: Path | str) -> Config:
+    def load(cls, path: FileName) -> Config:
         """Read a TOML file; `ConfigError` says which key is wrong and what was expected."""
-        path = Path(path)
+        path = path_in("the file of settings", path)
         try:
             text = path.read_bytes()
         except OSError as error:

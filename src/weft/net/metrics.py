@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
 
+from weft.net.arguments import text_in
 from weft.net.errors import FAULTS, Fault, ListenError, MetricsError
 from weft.net.listener import Acceptor, bound, parse_endpoint
 from weft.protocol.messages import PAYLOAD_KINDS
@@ -158,6 +159,7 @@ class Endpoint:
 
     async def open(self, where: str) -> None:
         """`where` is HOST:PORT, or only a port for loopback."""
+        text_in("metrics", where)
         host, port = parse_endpoint(f"127.0.0.1:{where}" if where.isdecimal() else where)
         try:
             listener = bound(host, port)

@@ -48,6 +48,7 @@ from weft.documents.headers import in_metadata, payload_in, unwrap
 from weft.documents.run import Run
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
+from weft.net.arguments import Topics, check_callable, topics_in
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.errors import ClosedError, LossError, UsageError, usable
@@ -255,9 +256,12 @@ class Subscription:
         self._past = _Past(self, *past) if past is not None else None  # None: live
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else self.outcome or "joining"
+        first = next(iter(self._topics), None)  # `topic` may have been removed
+        named = "no topics" if first is None else repr(first)
         more = f" and {len(self._topics) - 1} more" if len(self._topics) > 1 else ""
-        return f"Subscription({self.topic!r}{more}, {state}, {len(self)} waiting)"
+        joined = "" if first is None else f", {self.outcomes.get(first) or 'joining'}"
+        state = ", closed" if self._closed else joined
+        return f"Subscription({named}{more}{state}, {len(self)} waiting)"
 
     @property
     def outcome(self) -> seam.Outcome | None:
@@ -315,29 +319,34 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def add(self, topic: str) -> None:
-        """Subscribe to one more topic; returns once it has been joined."""
+    async def add(self, topic: str | Topics) -> None:
+        """Subscribe to one more topic, or to several; returns once they have been joined."""
         self._check_open()
-        name = usable(parse_plain_topic, topic)
-        if name not in self._topics:
-            self.enter(name)
+        for name in [usable(parse_plain_topic, one) for one in topics_in(topic)]:
+            if name not in self._topics:
+                self.enter(name)
         await self._wait_joined()
 
-    async def remove(self, topic: str) -> None:
-        """Unsubscribe from one of the topics. What waits of it can still be read."""
+    async def remove(self, topic: str | Topics) -> None:
+        """Unsubscribe from one of the topics, or from several. What waits of them can still be
+        read."""
         self._check_open()
-        name = Topic(topic)
-        if name not in self._topics:
-            raise UsageError(f"this subscription has no topic {topic!r}")
-        del self._topics[name]
-        self.outcomes.pop(name, None)
-        await self._door.leave(self, [name])
-        self._entered(name)
+        names = [Topic(one) for one in topics_in(topic)]
+        for name in names:
+            if name not in self._topics:
+                raise UsageError(f"this subscription has no topic {name!r}")
+        for name in names:
+            del self._topics[name]
+            self.outcomes.pop(name, None)
+        await self._door.leave(self, names)
+        for name in names:
+            self._entered(name)
 
     def each(self, callback: Callback) -> Subscription:
         """Call this for each notification, one after the other, in place of iterating. What it
         returns is awaited if it can be; an error of its own is logged, and the next one comes."""
         self._check_open()
+        check_callable("callback", callback)
         if self._caller is not None:
             raise UsageError("this subscription has a callback already; subscribe twice")
         self._caller = asyncio.get_running_loop().create_task(self._call(callback))

@@ -29,6 +29,7 @@ from weft.lab.experiments import (
 from weft.lab.run import all_entries, matching
 from weft.lab.task import shape_of
 from weft.pipeline.schemas import MEASURE
+from weft.pipeline.transforms import judged
 
 TERA = (
     [f"tera-{name}" for name in ("3a", "3b", "3c", "4a", "4b", "5a", "5b")]
@@ -184,6 +185,24 @@ def test_the_crossing_lies_on_a_straight_line_in_logarithms(spark: SparkSession)
     only(found.select("rate_shown", "crossing"), rate_shown=0.01, crossing=0.1)
 
 
+@pytest.mark.parametrize(("fixed", "takes_over"), [(338.0, True), (37.0, False)])
+def test_lookups_take_over_only_if_fixed_tables_make_topics_dearer(
+    spark: SparkSession, fixed: float, takes_over: bool
+) -> None:
+    """Few topics are cheaper than one with any table, which is no merit of lookups."""
+
+    def row(tables: str, topics: int, tera: float) -> dict[str, Any]:
+        known = {"simulated": "all", "peers": 100, "flooding": 20.0, "missed": 0, "lookups": 1}
+        return {"tables": tables, "topics": topics, "tera": tera, **known}
+
+    rows = [row("fixed", 1, 5.0), row("fixed", 100, fixed)]
+    rows += [row("growing", 1, 5.0), row("growing", 100, 36.0)]
+    found = tera_6.measure_b(frame(spark, costs.COLUMNS, rows), "quick").transform(judged)
+    named = found.where(found["measure"] == tera_6.TITLES["fixed"]).head()
+    assert named is not None
+    assert named["passed"] is takes_over
+
+
 def test_common_numbers_of_costs_leave_out_what_is_by_formula(spark: SparkSession) -> None:
     simulated = {"seed": 1, "simulated": "all", "peers": 100, "tera": 22.0, "tera_formula": 20.0}
     simulated |= {"flood_per_event": 2_000.0, "size_estimation": 1.1}
@@ -243,28 +262,27 @@ def test_resistance_takes_each_number_from_its_own_runs(spark: SparkSession) -> 
     )
 
 
-def test_fairness_by_capacity_and_its_gain(spark: SparkSession) -> None:
-    def peers(choice: str, loads: list[int]) -> list[dict[str, Any]]:
-        return [
-            {
-                "choice": choice,
-                "seed": 1,
-                "peer": peer,
-                "capacity": float(1 + peer),
-                "general": 0,
-                "topic": load,
-                "forwarded": load,
-                "delivery": 1.0,
-                "messages": 100,
-            }
-            for peer, load in enumerate(loads)
-        ]
+def _unequal(choice: str, loads: list[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "choice": choice,
+            "seed": 1,
+            "peer": peer,
+            "capacity": float(1 + peer),
+            "general": 0,
+            "topic": load,
+            "forwarded": load,
+            "delivery": 1.0,
+            "messages": 100,
+        }
+        for peer, load in enumerate(loads)
+    ]
 
-    rows = frame(
-        spark,
-        tera_hetero.COLUMNS,
-        peers("flat", [10] * 4 + [20] + [10] * 5) + peers("aware", [8 + 2 * n for n in range(10)]),
-    )
+
+def test_fairness_by_capacity_and_its_gain(spark: SparkSession) -> None:
+    flat_loads, aware_loads = [10] * 4 + [20] + [10] * 5, [8 + 2 * n for n in range(10)]
+    some = _unequal("flat", flat_loads) + _unequal("aware", aware_loads)
+    rows = frame(spark, tera_hetero.COLUMNS, some)
     found = rows.transform(tera_hetero.fairness)
     aware = found.where("choice = 'aware'")
     busy = [(8 + 2 * n) / (1 + n) for n in range(10)]
@@ -280,6 +298,17 @@ def test_fairness_by_capacity_and_its_gain(spark: SparkSession) -> None:
     # Ranks of the flat loads: 10 at the fifth of ten places, else 5.
     flat = -2.5 / math.sqrt(82.5 * 22.5)
     only(found.transform(tera_hetero.gains), gain=1 - flat, sent=1.0, weakest=0.8, delivery=1.0)
+
+
+def test_peers_that_all_take_themselves_for_equally_strong_relieve_no_weak_one(
+    spark: SparkSession,
+) -> None:
+    loads = [10 + n for n in range(10)]
+    some = _unequal("flat", loads) + _unequal("aware", loads)
+    found = tera_hetero.measure(frame(spark, tera_hetero.COLUMNS, some), "quick").transform(judged)
+    row = found.where(found["measure"] == tera_hetero.TITLES["weakest"]).head()
+    assert row is not None
+    assert (row["value"], row["passed"]) == (1.0, False)
 
 
 # --- from end to end ------------------------------------------------------------------------------

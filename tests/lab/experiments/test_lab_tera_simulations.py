@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from weft.lab.defect import Defect, planted
 from weft.lab.experiment import SIZES, Columns, Entry, Size
 from weft.lab.experiments import (
     tera_3,
@@ -72,6 +73,16 @@ def test_a_seed_decides_the_columns(module: ModuleType, params: dict[str, Any]) 
     assert len(lengths) == 1
     for name, value in one.items():
         assert np.array_equal(value, same[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("defect", tera_hetero.ENTRY.defects, ids=lambda defect: defect.slug)
+def test_every_defect_of_unequal_peers_changes_what_is_run(defect: Defect) -> None:
+    """One of them lowered a bound that no peer comes near, so that nothing changed."""
+    shape = {"peers": 200, "topics": 10, "subscriptions": 400, "zipf": 0.7, "cycles": 5}
+    healthy = tera_hetero.run({**REST, **shape}, 3)
+    with planted(defect):
+        found = tera_hetero.run({**REST, **shape}, 3)
+    assert not np.array_equal(found["forwarded"], healthy["forwarded"])
 
 
 def test_the_floor_of_evenness() -> None:

@@ -76,7 +76,7 @@ def run(params: Params, seed: int) -> Columns:
         "lacking": total - len({one.event.payload for one in handed}),
         "misplaced": misplaced(handed),
         "same": net.stream(late.index) == net.stream(0),
-        "waited_s": (handed[0].at_ms - asked_ms) / 1e3,
+        "waited_s": (handed[0].at_ms - asked_ms) / 1e3 if handed else math.nan,
         "read_s": (past_ms - handed[0].at_ms) / 1e3 if past_ms is not None else math.nan,
         "cpu_s": math.nan,
         "read_s_allowed": pages * 2 * ONE_WAY_MS / 1e3,

@@ -251,7 +251,7 @@ TITLES = {
     "both": "TERA over flooding, at the right end",
     "growth": "growth of flooding over growth of topics",
     "growing": "cost, max/min, tables growing",
-    "fixed": "cost, max/min, tables fixed",
+    "fixed": "cost at the most topics, tables fixed over tables growing",
     "low": "TERA over flooding at the lowest rate",
     "high": "TERA over flooding at the highest rate",
     "low_upkeep": "TERA at the lowest rate, over its counted maintenance",
@@ -299,13 +299,16 @@ def measure_b(rows: DataFrame, size: Size) -> DataFrame:
     def tera(tables: str) -> Column:
         return F.when(F.col("tables") == tables, F.col("tera"))
 
+    def at(tables: str) -> Column:
+        return F.when(F.col("tables") == tables, F.col("topics"))
+
     growth = F.max_by("flooding", "topics") / F.min_by("flooding", "topics")
     own = {
         "growth": growth / (F.max("topics") / F.min("topics")),
         "growing": F.max(tera("growing")) / F.min(tera("growing")),
-        "fixed": F.max(tera("fixed")) / F.min(tera("fixed")),
+        "fixed": F.max_by(tera("fixed"), at("fixed")) / F.max_by(tera("growing"), at("growing")),
     }
-    asked = at_least(0.9, "growth") | at_most(1.25, "growing") | at_least(1.25, "fixed")
+    asked = at_least(0.9, "growth") | at_most(1.25, "growing") | at_least(2.0, "fixed")
     return costs.judged(rows, TITLES, own, asked)
 
 
@@ -560,7 +563,12 @@ ENTRIES = [
                 "The paper says almost unchanged: a quarter between the cheapest and the dearest "
                 "point of all decades.",
             ),
-            fixed=ground.asked("2026-11-16", "Not unchanged, by the same measure."),
+            fixed=ground.asked(
+                "2026-11-16",
+                "Taken over: longer walks alone make the cost twice what it is with tables that "
+                "grow. Until then the dearest point over the cheapest was asked to be 1.25, which "
+                "it is without any lookups, too: events in small topics cost less.",
+            ),
         ),
         defects=(
             CUT,

@@ -45,7 +45,8 @@ from weft.rules.fairness import jain
 SEEDS = {"quick": 2, "full": 10}
 _VIEW = 20
 _FANOUT = 10  # mean, of `flat` and `aware`
-_FANOUT_LEAST = 4  # so that an event still spreads from a weak peer
+_FANOUT_LEAST = 4  # so that an event spreads from a weak peer; here the weakest are at 5 anyway
+_WEAKEST_MOST = 0.95
 _EXPONENT = 2.0  # of the power law's tail: P(capacity > c) = c^-exponent, for c ≥ 1
 _CAPACITY_MOST = 100.0
 
@@ -139,6 +140,17 @@ def flattened(scaled: Callable[..., Array]) -> Callable[..., Array]:
     return lambda capacity, mean: np.full(len(capacity), mean)
 
 
+def nothing_below_the_mean(scaled: Callable[..., Array]) -> Callable[..., Array]:
+    """A planted defect: peers below the mean, three of four with this power law, take themselves
+    for too weak to forward."""
+
+    def instead(capacity: Array, mean: float) -> Array:
+        wanted = scaled(capacity, mean)
+        return np.where(wanted < mean, 0, wanted)
+
+    return instead
+
+
 def with_a_quarter_of_the_fanout(made: Callable[..., Events]) -> Callable[..., Events]:
     """A planted defect: of what is forwarded, a quarter arrives."""
 
@@ -224,7 +236,7 @@ TOLD = {
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(fairness)
     asked = at_least(3 * F.col("noise") / F.sqrt("seeds"), "gain") | at_least(0.5, "sent")
-    asked |= at_most(1.0, "weakest") | at_least(0.999, "delivery")
+    asked |= at_most(_WEAKEST_MOST, "weakest") | at_least(0.999, "delivery")
     return together(
         found.transform(gains).transform(numbers(TITLES, asked, keep=("noise",))),
         found.transform(numbers(TOLD, by=("choice",), prefix=each("choice"))),
@@ -268,7 +280,9 @@ ENTRY = Entry.of(
             "2026-11-16", "How many neighbours a peer forwards to is set from its capacity."
         ),
         weakest=ground.asked(
-            "2026-11-15", "Moved away from the weak means: less than before, per capacity."
+            "2026-11-16",
+            "Moved away from the weak means: a twentieth less than before, per capacity. The bound "
+            "was 1 until then, which peers that all take themselves for equally strong keep.",
         ),
         delivery=ground.derived(
             "2026-11-15",
@@ -282,7 +296,10 @@ ENTRY = Entry.of(
         ),
         Defect(
             "weak peers forward to one neighbour",
-            {"weft.lab.experiments.tera_hetero:_FANOUT_LEAST": lambda least: 1},
+            {
+                "weft.lab.experiments.tera_hetero:_scaled": nothing_below_the_mean,
+                "weft.lab.experiments.tera_hetero:_FANOUT_LEAST": lambda least: 1,
+            },
         ),
         Defect(
             "three of four copies are lost",
