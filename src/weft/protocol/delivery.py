@@ -12,7 +12,7 @@ anybody can check, and the user is told (`Warn`, `Peer.status`).
 There are two kinds of delivery. This module has the plain one, of a peer without a store: what
 comes is handed out at once and kept by nobody. `history/` has the other one, `History`, which
 stores an event before it is routed, opens the signed block that routing brings, and hands events
-out in the order of their stream. Both kinds have the same methods, so no layer asks whether there
+out in the order of their stream. Both kinds have the same methods, so no routing asks whether there
 is a store.
 
 Where its publisher keeps history, a run's payloads are signed blocks (`Run.sealed`). A peer without
