@@ -345,6 +345,9 @@ class Tree:
         if self._spared:
             return
         ctx = self._ctx
+        # No link brings anything to a member that has had no event: the publisher passed it by.
+        gathered_ms = ctx.config.dissemination.lazy_delay_ms
+        patience_ms = gathered_ms if self.is_untried else self._patience_ms
         for span in self._recent.lacking(message.spans):
             key = span.publisher, span.incarnation
             awaited = self._awaited.get(key)
@@ -352,7 +355,7 @@ class Tree:
                 if len(self._awaited) >= _AWAITED_MAX:
                     ctx.counters["missing_forgotten"] += 1
                     return
-                due = ctx.now + self._patience_ms
+                due = ctx.now + patience_ms
                 awaited = self._awaited[key] = _Awaited(span.first, span.last, due, ctx.now)
             awaited.first = min(awaited.first, span.first)
             awaited.last = max(awaited.last, span.last)
@@ -363,7 +366,7 @@ class Tree:
                 del self._feeds[key]  # its other end announces, so it does not push
             self._ask_for_losses(key, awaited)
         if self._awaited and not self._missing_armed:
-            self._arm_missing(self._patience_ms)
+            self._arm_missing(patience_ms)
 
     @property
     def topic(self) -> Topic:
