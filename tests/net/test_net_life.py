@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from test_net_api import LIVELY
 import weft
 from net_kit import turn, until
 from weft.ids import Contact, PeerId
-from weft.net.life import WAITING_MAX, Life
+from weft.net.life import WAITING_MAX, Life, LifeEvents
 from weft.store.memory import MemoryStore
 
 HERE = Contact(PeerId(b"h" * 32), "/ip4/127.0.0.1/tcp/4001")
@@ -59,6 +60,24 @@ async def test_a_supervisor_sees_isolation_come_and_go() -> None:
             await anext(events)
     with pytest.raises(weft.ClosedError):
         peer.events()
+
+
+async def test_that_a_peer_knows_another_is_told_with_the_step_that_shows_it() -> None:
+    told: Counter[str] = Counter()
+
+    async def watch(events: LifeEvents) -> None:
+        async for event in events:
+            told[event.kind] += 1
+
+    async with weft.Peer.open(config=LIVELY) as first:
+        watching = asyncio.create_task(watch(first.events()))
+        async with weft.Peer.open(join=first.address, config=LIVELY):
+            while first.isolated:
+                assert "joined" not in told
+                await turn()
+            await turn()
+            assert told["isolated"] == told["joined"] == 1
+        watching.cancel()
 
 
 async def test_joined_waits_for_the_first_peer_to_come() -> None:

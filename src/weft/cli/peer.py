@@ -111,7 +111,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
                 from weft.web.source import Single
 
                 hosts = config.network.metrics_hosts
-                await stack.enter_async_context(window(Single(peer), args.web, args.lab, hosts))
+                await stack.enter_async_context(window(Single(peer), args.web, args, hosts))
             control = ControlServer(peer, socket_of(args), stop.ask)
             stack.push_async_callback(control.close)
             await control.open()

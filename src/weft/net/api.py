@@ -19,12 +19,13 @@ from functools import partial, wraps
 from typing import Literal, ParamSpec, overload
 
 from weft import __version__
-from weft.documents.headers import NO_HEADERS, wrap
+from weft.documents.headers import MARK, NO_HEADERS, wrap
 from weft.documents.headers import problem as header_problem
 from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
     Contact,
+    PeerId,
     Topic,
     contact_text,
     parse_cid,
@@ -66,7 +67,6 @@ from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
-from weft.store.sqlite import SqliteStore
 
 P = ParamSpec("P")
 
@@ -123,6 +123,7 @@ class Peer:
         self._decode = decode
         self._identity = identity
         self._runtime = runtime
+        self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
         self._metrics: prometheus.Endpoint | None = None
@@ -422,7 +423,9 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = self._wrapped(payload, headers)
+        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
+        if headers is not None or data >= MARK:  # below it no payload can be taken for an envelope
+            data = _in_envelope(data, headers)
         if confirm is not None:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
@@ -430,22 +433,11 @@ class Peer:
         if timeout is not None:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
-            receipt = self._runtime.join(topic, data)
+            gathered = self._gathered.get(topic)
+            receipt = gathered.join(data) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)
-
-    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
-        """What travels of an event."""
-        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
-        if headers is None:
-            return wrap(NO_HEADERS, data)
-        if not isinstance(headers, Mapping):
-            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
-        wrong = header_problem(headers)
-        if wrong:
-            raise UsageError(wrong)
-        return wrap(headers, data)
 
     def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
         """An event must fit in each of its topics, given with the levels that it climbs to."""
@@ -616,6 +608,12 @@ class Peer:
         counts = {f"net_{name}": value for name, value in self._network_counts().items()}
         return {**self._machine.counters, **counts}
 
+    def passed(self) -> list[tuple[str, str, str, int]]:
+        """The events delivered since the last call, for a picture: topic, id, publisher, hops. They
+        are remembered from the first call on; of many, the first ones."""
+        passed = self._runtime.subscriptions.passed()
+        return [(topic, event, peer_text(PeerId(by)), hops) for topic, event, by, hops in passed]
+
     def _network_counts(self) -> dict[str, int]:
         counts = self._runtime.counters.as_dict()
         counts["bytes_received"], counts["bytes_sent"] = self._runtime.pool.traffic()
@@ -694,6 +692,18 @@ def _config(given: Config | FileName | None) -> Config:
     return Config.load(given)
 
 
+def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
+    """What travels of an event with headers."""
+    if headers is None:
+        return wrap(NO_HEADERS, payload)
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+    wrong = header_problem(headers)
+    if wrong:
+        raise UsageError(wrong)
+    return wrap(headers, payload)
+
+
 def _store(store: Store | FileName | None) -> Store | None:
     """What events are kept in."""
     if store == ":memory:":  # SQLite's name for it
@@ -701,6 +711,8 @@ def _store(store: Store | FileName | None) -> Store | None:
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")
     if isinstance(store, str | os.PathLike):
+        from weft.store.sqlite import SqliteStore  # noqa: PLC0415  (most peers have no file)
+
         return SqliteStore(path_in("store", store))
     if store is not None and not callable(getattr(store, "stage", None)):
         raise UsageError(f"store is {store!r:.60}; expected a file, ':memory:' or a store")

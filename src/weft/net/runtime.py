@@ -4,7 +4,7 @@ Everything happens in the event loop's thread and a machine's step is never inte
 are carried out after it, and none of them calls back into the machine (losses and timers come in
 a later turn).
 
-What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
+What is published in one topic within one turn of the loop is gathered (`Gathered`) and given to
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
 asked of the machine. With `network.linger_ms` a run waits so long for more, if no caller waits for
@@ -116,7 +116,7 @@ class Runtime:
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         # Levels that events climb to, and queued events: their answers, not there yet.
         self._unanswered: dict[int, asyncio.Future[seam.Answer]] = {}
-        self._gathered: dict[str, _Gathered] = {}  # by topic
+        self.gathered: dict[str, Gathered] = {}  # by topic
         self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
         # The latest of each name, and what keeps this peer in its topic: a program that breaks out
@@ -160,7 +160,10 @@ class Runtime:
             now = now_ms()
             if now >= self._clock_due:
                 self._look_at_clock(now)
-            return self._carry_out(self._handle(fact, now))
+            sent = self._carry_out(self._handle(fact, now))
+            if self._life.watched:
+                self._life.look()
+            return sent
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
@@ -185,6 +188,8 @@ class Runtime:
             effects = self._handle(seam.Received(contact, message), now)
             if effects:
                 self._carry_out(effects)
+            if self._life.watched:
+                self._life.look()
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling a %s failed", type(message).__name__)
@@ -376,10 +381,10 @@ class Runtime:
             await self._wait_for_room()
         if expected == "queued" and self._window.is_full(topic):
             await self._wait_for_window(topic)
-        gathered = self._gathered.get(topic)
+        gathered = self.gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
-        receipt = gathered.add(payload)
+        receipt = gathered.add(payload, gathered.size + len(payload))
         if gathered.count >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
@@ -388,31 +393,23 @@ class Runtime:
             await self._wait_for_room()
         return receipt
 
-    def join(self, topic: str, payload: bytes) -> Receipt | None:
-        """Publish an event in the run that is being gathered in its topic, if there is nothing to
-        check or to wait for that was not when the run began; None: it is to be published."""
-        gathered = self._gathered.get(topic)
-        if gathered is None or not gathered.has_room(payload):
-            return None
-        return gathered.add(payload)
-
-    def _begin_gathering(self, topic: Topic, expected: Became | None) -> _Gathered:
+    def _begin_gathering(self, topic: Topic, expected: Became | None) -> Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
-        before = self._gathered.get(topic)
+        before = self.gathered.get(topic)
         if before is not None:
             before.send()
-        gathered = _Gathered(self, topic, expected)
+        gathered = Gathered(self, topic, expected)
         if self._linger_s and expected is not None:
             self._loop.call_later(self._linger_s, gathered.send)
         else:
             self._loop.call_soon(gathered.send)
-        self._gathered[topic] = gathered
+        self.gathered[topic] = gathered
         return gathered
 
     def _send_gathered(self) -> None:
         """Send what was gathered so far, in all topics."""
-        while self._gathered:
-            next(iter(self._gathered.values())).send()
+        while self.gathered:
+            next(iter(self.gathered.values())).send()
 
     def send_run(
         self,
@@ -424,7 +421,7 @@ class Runtime:
         """Give what was gathered to the machine, and the answers to `then`; `goes_on`: the first
         of them need not be the outcome. Returns to how many peers the run was sent, and for how
         many there was no room."""
-        self._gathered.pop(topic, None)
+        self.gathered.pop(topic, None)
         token = self._answers.next_token()
         dropped = self.counters.events_dropped
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
@@ -697,16 +694,28 @@ class Runtime:
         log.log(level, "closing: no peer has taken some of the latest events; %s", fate)
 
 
-class _Gathered(Sent):
+class Gathered(Sent):
     """What was published in one topic since the loop's latest turn: it goes out as one run."""
 
-    __slots__ = ("_answered", "_late", "_payloads", "_runtime", "expected", "size", "topic")
+    __slots__ = (
+        "_answered",
+        "_late",
+        "_payloads",
+        "_room",
+        "_runtime",
+        "expected",
+        "size",
+        "topic",
+    )
 
     def __init__(self, runtime: Runtime, topic: Topic, expected: Became | None) -> None:
         super().__init__(runtime.me.peer)
         self.topic = topic
         self.expected = expected
         self.size = 0  # in bytes
+        # Events whose callers need not wait: for an answer, or for the loop's turn after a full
+        # run.
+        self._room = RUN_MAX - 1 if expected is not None else 0
         self._runtime: Runtime | None = runtime  # None: sent
         self._payloads: list[bytes] = []
         self._answered: asyncio.Future[None] | None = None  # made if it is waited for
@@ -728,21 +737,21 @@ class _Gathered(Sent):
     def count(self) -> int:
         return len(self._payloads)
 
-    def has_room(self, payload: bytes) -> bool:
-        """Whether one more event can join, whose caller need not wait: for an answer, or for the
-        loop's turn after a full run."""
-        return (
-            self.expected is not None
-            and len(self._payloads) + 1 < RUN_MAX
-            and self.size + len(payload) <= GATHERED_BYTES_MAX
-        )
+    def join(self, payload: bytes) -> Receipt | None:
+        """Publish an event in this run, if there is nothing to check or to wait for that was not
+        when the run began; None: it is to be published as the first of another."""
+        size = self.size + len(payload)
+        if len(self._payloads) >= self._room or size > GATHERED_BYTES_MAX:
+            return None
+        return self.add(payload, size)
 
-    def add(self, payload: bytes) -> Receipt:
-        """One more event."""
+    def add(self, payload: bytes, size: int) -> Receipt:
+        """One more event, which makes so many bytes."""
         payloads = self._payloads
+        place = len(payloads)
         payloads.append(payload)
-        self.size += len(payload)
-        return Receipt(self.topic, self, len(payloads) - 1)
+        self.size = size
+        return Receipt(self.topic, self, place)
 
     def send(self) -> None:
         runtime, self._runtime = self._runtime, None

@@ -17,10 +17,10 @@ around.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec import Struct
 from OpenSSL import SSL, crypto
 
 from weft.ids import PeerId, peer_text
@@ -163,8 +163,7 @@ class Channel:
         return self.pull()
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(Struct):
     """What one connection's handshake found out about the other side."""
 
     expected: PeerId | None
