@@ -124,7 +124,7 @@ class Runtime:
         self._consumers: dict[tuple[Topic, str], _Latest] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
-        self._closing = False
+        self._ending: asyncio.Task[None] | None = None  # since `close` was called first
         self.closed = False
 
     async def start(
@@ -355,7 +355,7 @@ class Runtime:
 
     def check_open(self) -> None:
         """It is neither closed nor used where it cannot answer."""
-        if self.closed or self._closing:
+        if self._ending is not None:
             raise ClosedError("this peer is closed")
         self._check_loop()
 
@@ -655,10 +655,16 @@ class Runtime:
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
         that no caller waits for, still climbing or on their way, there is a little time."""
-        if self.closed or self._closing:
+        if self._ending is not None and self._ending.done():
             return
         self._check_loop()
-        self._closing = True
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+        # A caller that is cancelled while it waits leaves no peer that is half closed, and one that
+        # closes it, too, waits for the same end.
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         self._send_gathered()
         # With no other peer, and no address that one may answer at, there is nobody to wait for.
         patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
