@@ -33,8 +33,7 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from weft.documents.descriptor import SealedEvent, open_event
-from weft.documents.refusal import Refused
+from weft.documents.descriptor import SealedEvent
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
@@ -47,7 +46,7 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import UNANSWERED, Became, Receipt, Sent
-from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -56,7 +55,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown
+from weft.store.cursor import NOW, After, Cursor, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -880,18 +879,6 @@ class _Gate:
     def tick(self, _: None) -> None:
         if self._runtime is not None:
             self._runtime.tick()
-
-
-def event_in(block: bytes, topic: Topic) -> SealedEvent:
-    """The event in a block that a user named by its CID to read on from; `PositionError` if that
-    is no event of the topic."""
-    try:
-        event = open_event(block)
-    except Refused as refused:
-        raise PositionError(f"since: that CID is no event's: {refused}") from refused
-    if event.topic != topic:
-        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
-    return event
 
 
 def _wall_ms() -> int:
