@@ -146,17 +146,9 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
-            self._link_to_all()
             self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
-
-    def _link_to_all(self) -> None:
-        """The first event of a small topic goes to all members directly (`_begin_tree`)."""
-        if self.tree is not None and self.tree.is_untried and self._is_small:
-            for contact in self.view.contacts():
-                if not self.links.shuns(contact.peer):
-                    self.links.adopt(contact)
 
     def _hand_over(self, run: Run) -> None:
         """No link stands yet: members of the view spread the run, as they do for publishers from
@@ -181,8 +173,8 @@ class TopicState(TopicPart):
         return taken
 
     def _begin_tree(self, publisher: PeerId) -> None:
-        """An event came from its publisher. If it is the first one of a small topic, that reached
-        all others as well."""
+        """An event came from its publisher. If it is the first one of a small topic, the publisher
+        reached most others as well, and announcements tell the rest."""
         if self.tree is not None and self.tree.is_untried and self._is_small:
             self.tree.begin_as_star(publisher)
 
