@@ -296,9 +296,10 @@ class Tree:
         """The first event was announced before it came: members that announced it have it, and
         hold their ends of the links for lazy ones."""
         awaited = self._awaited.get((run.publisher, run.incarnation))
-        for peer in () if awaited is None else awaited.announcers:
-            if peer not in awaited.grafted:
-                self._make_lazy(peer)
+        if awaited is not None:
+            for peer in awaited.announcers:
+                if peer not in awaited.grafted:
+                    self._make_lazy(peer)
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
