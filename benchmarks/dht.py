@@ -18,11 +18,12 @@ import tracemalloc
 from dataclasses import asdict
 from typing import Any
 
+from benchmarks.dht_runs import Run
+
 from weft.ids import GENERAL
 from weft.protocol.config import Dht
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
-from weft.sim.kademlia import Run
 from weft.sim.node import keyed
 
 _LOSS_PERCENT, _CRASH_PERCENT = 20, 30

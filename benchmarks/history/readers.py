@@ -3,8 +3,8 @@
     ./weft bench history --only readers
     PYTHONPATH=src:. python -m benchmarks.history.readers --runs 2000
 
-Each run has a seed of its own (`src/weft/sim/readers.py` says what happens in it); a run that fails
-is named, and is played again by `--first SEED --runs 1`.
+Each run has a seed of its own (`benchmarks/history/reader_runs.py` says what happens in it); a run
+that fails is named, and is played again by `--first SEED --runs 1`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 from multiprocessing import get_context
 from typing import Any
 
+from benchmarks.history.reader_runs import Verdict, play
+
 from weft.lab.progress import Progress
-from weft.sim.readers import Verdict, play
 from weft.sim.runs import begin_worker
 
 RUNS = 2_000

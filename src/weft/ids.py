@@ -125,8 +125,12 @@ def parse_path(text: str) -> Topic:
     with '~' and no peer id, so what is only read is asked for no more than this."""
     if not text.startswith("/"):
         raise BadId(f"topic {text!r} must start with '/', for example '/sports/football'")
-    if len(text.encode()) > TOPIC_BYTES_MAX:
-        raise BadId(f"topic of {len(text.encode())} bytes is too long (at most {TOPIC_BYTES_MAX})")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise BadId(f"topic {text!r} cannot be written in UTF-8") from error
+    if size > TOPIC_BYTES_MAX:
+        raise BadId(f"topic of {size} bytes is too long (at most {TOPIC_BYTES_MAX})")
     for segment in text[1:].split("/"):
         if not _SEGMENT.fullmatch(segment) or segment in (".", ".."):
             raise BadId(f"topic {text!r} has an empty or unusable segment {segment!r}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 from dataclasses import replace
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.ids import parse_contact, peer_text, split_address
-from weft.net.api import Encode
+from weft.net.arguments import Encode
 from weft.net.config import Network
 from weft.net.identity import Identity
 from weft.net.subscription import Decode
@@ -368,7 +370,7 @@ async def test_wildcards_are_refused_with_what_to_use_instead(
         await peer.subscribe("/a#/b+c")  # part of a segment is no wildcard
 
 
-@pytest.mark.parametrize("topic", [5, None, {"/a"}])
+@pytest.mark.parametrize("topic", [5, None, b"/a", {5}])
 async def test_a_topic_that_is_no_text_is_named(topic: object) -> None:
     async with swarm(1) as (peer,):
         with pytest.raises(weft.UsageError, match="expected a t"):
@@ -406,17 +408,134 @@ async def test_arguments_of_a_wrong_kind_are_named_and_not_overlooked() -> None:
             peer.subscribe("/x", callback=5)  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match=re.escape("subscribe(['/x', '/y'])")):
             peer.subscribe("/x", "/y")  # type: ignore[arg-type]
-        with pytest.raises(weft.UsageError, match="a topic or a list of topics"):
-            peer.subscribe({"/x"})  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="after is 5"):
             peer.consume("/x", after=5)  # type: ignore[arg-type]
         with pytest.raises(weft.UsageError, match="the name of a consumer"):
             peer.consume("/x", name=5)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="headers are a mapping"):
+            await peer.publish("/x", b"", headers=0)  # type: ignore[call-overload]
+        for since in (5, date(2026, 1, 1)):
+            with pytest.raises(weft.UsageError, match="since is "):
+                peer.subscribe("/x", since=since)  # type: ignore[arg-type]
+        with pytest.raises(weft.UsageError, match="no time that can be"):
+            peer.subscribe("/x", since=datetime.min)
     with pytest.raises(weft.UsageError, match="the store has no name"):
         await weft.Peer.start(store="")
     for announce in ("a b:c", "a b", "a/b", "0.0.0.0", "[::]:4001"):
         with pytest.raises(weft.ListenError, match=re.escape(f"cannot announce {announce!r}")):
             await weft.Peer.start(announce=announce)
+
+
+async def test_a_peer_is_opened_for_a_block_or_for_its_caller() -> None:
+    opening = weft.Peer.open()
+    for _ in range(2):
+        async with opening as peer:
+            with pytest.raises(weft.UsageError, match="open with this peer"):
+                await opening.__aenter__()
+        assert peer.closed
+    async with await opening as peer:  # as with nats-py
+        assert not peer.closed
+    assert peer.closed
+    peer = await weft.Peer.open()
+    await peer.close()
+
+
+async def test_a_closed_peer_neither_joins_nor_serves() -> None:
+    peer = await weft.Peer.start()
+    await peer.close()
+    with pytest.raises(weft.ClosedError):
+        peer.join(peer.address)
+    with pytest.raises(weft.ClosedError):
+        await peer.serve_metrics("127.0.0.1:0")
+
+
+async def test_a_peer_that_is_used_in_another_event_loop_says_so() -> None:
+    """Its answers would never come there."""
+    async with weft.Peer.open(store=":memory:") as peer:
+
+        async def use() -> list[object]:
+            calls = (peer.publish("/x", b""), peer.publish(["/x", "/y"], b""), peer.close())
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        for error in await asyncio.to_thread(lambda: asyncio.run(use())):
+            assert isinstance(error, weft.UsageError) and "another event loop" in str(error)
+        for sync in (peer.subscribe, peer.consume):
+            with pytest.raises(weft.UsageError, match="another event loop"):
+                await asyncio.to_thread(sync, "/x")
+        assert not peer.closed
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_events_that_no_peer_took_are_dropped_only_without_a_store(
+    stored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with weft.Peer.open(config=LIVELY, store=":memory:" if stored else None) as peer:
+        assert (await peer.publish("/x", b"")).outcome == "queued"
+    warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    lost = ["closing: no peer has taken some of the latest events; they are dropped"]
+    assert warned == ([] if stored else lost)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listen",
+        "announce",
+        "join",
+        "key",
+        "config",
+        "trace",
+        "metrics",
+        "store",
+        "routing",
+        "hierarchies",
+        "encode",
+        "decode",
+    ],
+)
+async def test_what_a_peer_is_opened_with_is_of_the_right_kind(name: str) -> None:
+    for given in (5, b"/x", object()):
+        with pytest.raises(weft.UsageError, match=name):
+            await weft.Peer.start(**{name: given})  # type: ignore[arg-type]
+
+
+async def test_texts_that_cannot_be_written_are_refused() -> None:
+    lone = "\udc80"  # half of a letter, as file names bring it that are no UTF-8
+    async with weft.Peer.open(store=MemoryStore()) as peer:
+        for use in (peer.subscribe, peer.consume):
+            with pytest.raises(weft.UsageError, match="UTF-8"):
+                use(f"/x{lone}")
+        with pytest.raises(weft.UsageError, match="UTF-8"):
+            await peer.publish("/x", lone)
+        with pytest.raises(weft.UsageError, match="UTF-8"):
+            peer.consume("/x", name=lone)
+        with pytest.raises(weft.UsageError, match="UTF-8"):
+            await peer.reset_consumer("/x", lone)
+
+
+async def test_files_are_named_by_texts_and_by_paths(tmp_path: Path) -> None:
+    settings, key = tmp_path / "weft.toml", tmp_path / "key"
+    settings.write_text('[network]\nname = "from the file"\n')
+    for config in (settings, str(settings)):
+        async with weft.Peer.open(config=config, key=str(key)) as peer:
+            assert peer.config.network.name == "from the file"
+            assert peer.id == peer_text(Identity.load(str(key)).peer)
+    with pytest.raises(weft.ConfigError, match="cannot read"):
+        await weft.Peer.start(config=str(tmp_path / "missing.toml"))
+    for load in (Identity.load, Identity.load_or_generate, weft.Config.load):
+        for given in (5, b"key", None, "", "\0"):
+            with pytest.raises(weft.UsageError, match="file"):
+                load(given)  # type: ignore[operator]
+
+
+async def test_an_encoder_that_fails_is_told_of_with_what_it_was_given() -> None:
+    units: dict[object, bytes] = {}
+    async with weft.Peer.open(encode=lambda value: units[value]) as peer:
+        with pytest.raises(weft.UsageError, match="the encoder does not take 'mm': KeyError"):
+            await peer.publish("/x", "mm")
+    async with weft.Peer.open(encode=lambda value: 5) as peer:  # type: ignore[arg-type, return-value]
+        with pytest.raises(weft.UsageError, match=r"not int .*the encoder made it of 'mm'"):
+            await peer.publish("/x", "mm")
 
 
 async def test_a_peer_that_does_not_start_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -68,6 +68,37 @@ async def test_topics_come_and_go_while_it_is_read() -> None:
                 await change("/b")
 
 
+async def test_topics_are_given_by_whatever_can_be_iterated() -> None:
+    async with swarm(1) as (peer,):
+        assert (await peer.subscribe({"/b", "/a"})).topics == ("/a", "/b")
+        sub = await peer.subscribe(name for name in ("/b", "/a", "/b"))
+        assert sub.topics == ("/b", "/a")
+        await sub.add({"/d", "/c"})
+        await sub.add(())
+        assert sub.topics == ("/b", "/a", "/c", "/d")
+        with pytest.raises(weft.UsageError, match="no topic '/e'"):
+            await sub.remove(["/a", "/e"])
+        await sub.remove(iter(["/a", "/b"]))
+        assert sub.topics == ("/c", "/d")
+        receipts = await peer.publish({"/d", "/c"}, b"to both")
+        assert [receipt.topic for receipt in receipts] == ["/c", "/d"]
+        assert [(await anext(sub)).payload for _ in receipts] == [b"to both"] * 2
+        with pytest.raises(weft.UsageError, match="callback is None"):
+            sub.each(None)  # type: ignore[arg-type]
+
+
+async def test_a_subscription_shows_the_topics_that_it_has() -> None:
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe(["/a", "/b"])
+        assert repr(sub) == "Subscription('/a' and 1 more, instantiated, 0 waiting)"
+        await sub.remove("/a")
+        assert repr(sub) == "Subscription('/b', instantiated, 0 waiting)"
+        await sub.remove("/b")
+        assert repr(sub) == "Subscription(no topics, 0 waiting)"
+        await sub.close()
+        assert repr(sub) == "Subscription(no topics, closed, 0 waiting)"
+
+
 async def test_a_topic_stays_while_another_subscription_has_it() -> None:
     async with swarm(1) as (peer,):
         many, one = await peer.subscribe(["/a", "/b"]), await peer.subscribe("/a")

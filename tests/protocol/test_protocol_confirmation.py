@@ -15,7 +15,13 @@ from weft.protocol.history.fetch import (
 from weft.protocol.wire import Span
 
 
-def ask(town: Town, number: int, copies: int, strength: seam.Strength = "stored") -> int:
+def ask(
+    town: Town,
+    number: int,
+    copies: int,
+    strength: seam.Strength = "stored",
+    within_ms: int = 10_000,
+) -> int:
     """Ask for copies of the latest event of a peer; the token of the answer."""
     published = [p for p in town.world.record.publications.values() if p.peer == number]
     answer = published[-1].answers[-1][1]
@@ -23,7 +29,7 @@ def ask(town: Town, number: int, copies: int, strength: seam.Strength = "stored"
     assert run is not None
     return town.world.ask(
         town.nodes[number],
-        lambda token: seam.Confirm(token, T, run, strength, copies, 10_000, contact),
+        lambda token: seam.Confirm(token, T, run, strength, copies, within_ms, contact),
     )
 
 
@@ -64,6 +70,46 @@ def test_a_copy_counts_once_it_is_on_disk() -> None:
     assert answered(town, stored) is None and not town.stored(1)
     town.run(4_000)
     assert copies_of(town, answered(town, stored)) == {1} and town.stored(1)
+
+
+def questions(publishes: int) -> int:
+    """Sent about one run that so many publishes wait for, all of which are confirmed."""
+    town = Town(4)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.world.publish(town.nodes[0], T, *(b"event %d" % place for place in range(20)))
+    town.run(50)
+    before = town.world.sent[BlocksRequest]
+    tokens = [ask(town, 0, 1) for _ in range(publishes)]
+    town.run(5_000)
+    for token in tokens:
+        assert copies_of(town, answered(town, token)) <= {1, 2}
+    return town.world.sent[BlocksRequest] - before
+
+
+def test_a_run_is_asked_about_once_for_all_publishes_that_wait_for_it() -> None:
+    assert questions(20) == questions(1)
+
+
+def test_publishes_that_wait_for_one_run_have_their_own_strength_number_and_time() -> None:
+    town = Town(4)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.publish(0)
+    three, two = ask(town, 0, 3), ask(town, 0, 2)
+    town.run(6_000)
+    assert copies_of(town, answered(town, two)) == {1, 2} and answered(town, three) is None
+    one, taken = ask(town, 0, 1), ask(town, 0, 1, "taken")
+    soon = ask(town, 0, 3, within_ms=100)  # before others are asked again
+    assert copies_of(town, answered(town, one)) == {1, 2}  # as they have said before
+    town.run(150)
+    assert copies_of(town, answered(town, taken)) <= {1, 2}
+    late = answered(town, soon)
+    assert late is not None and late.outcome == "dropped" and len(late.contacts) == 2
+    assert answered(town, three) is None
+    town.run(5_000)
+    last = answered(town, three)
+    assert last is not None and last.outcome == "dropped"
 
 
 def test_a_publisher_from_outside_looks_for_more_peers_than_took_its_event() -> None:

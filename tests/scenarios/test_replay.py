@@ -15,7 +15,17 @@ SOURCE = Path(__file__).parents[2] / "src"
 def _play(hash_seed: str, seed: int, trace: Path) -> tuple[str, str]:
     """The result's text and the digest of the trace, from a process of its own."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(SOURCE)}
-    words = [sys.executable, "-m", "weft.cli.main", "sim", "--json", "--events", "60"]
+    words = [
+        sys.executable,
+        "-m",
+        "weft.cli.main",
+        "sim",
+        "--json",
+        "--peers",
+        "12",
+        "--events",
+        "60",
+    ]
     done = subprocess.run(
         [*words, "--seed", str(seed), "--trace", str(trace)],
         env=environment,

@@ -13,10 +13,9 @@ from weft.sim.scenario import Scenario, ScenarioSettings
 from weft.sim.world import World
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_tree_carries_one_copy_per_delivery(seed: int) -> None:
+def test_tree_carries_one_copy_per_delivery() -> None:
     """50 peers in one topic, 6 events a second, 1 to 40 ms from peer to peer."""
-    scenario = Scenario(ScenarioSettings(seed=seed, peers=50, topics=1, events=1_000, calm=True))
+    scenario = Scenario(ScenarioSettings(seed=1, peers=50, topics=1, events=1_000, calm=True))
     world = scenario.world
     world.run_until(100_000)
     copies, deliveries = world.copies, len(world.record.deliveries)

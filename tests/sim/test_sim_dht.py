@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import log2
 
 import pytest
+from benchmarks.dht_runs import Report, Run
 
 from nameless import contact_of
 from weft.protocol.config import Dht
-from weft.sim.kademlia import Report, Run
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.history import reader_runs as readers
+from benchmarks.history.reader_runs import play
 
-from weft.sim import readers
-from weft.sim.readers import play
 from weft.store.cursor import Cursor, Read
 
 

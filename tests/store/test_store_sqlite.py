@@ -217,6 +217,32 @@ def test_a_place_that_cannot_be(tmp_path: Path) -> None:
         SqliteStore(tmp_path)  # a folder
 
 
+def test_what_is_no_store_is_refused_and_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes, database, logged = (tmp_path / name for name in ("notes.txt", "other.db", "wal.db"))
+    notes.write_text("not a database, and long enough to be taken for one" * 40)
+    change(database, "CREATE TABLE theirs (x)")
+    change(logged, "PRAGMA journal_mode=WAL")
+    change(logged, "CREATE TABLE theirs (x)")
+    found = {}
+    for path in (notes, database, logged):
+        path.chmod(0o644)
+        found[path] = path.read_bytes()
+        with pytest.raises(StoreCorrupt, match="no weft store"):
+            SqliteStore(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644 and path.read_bytes() == found[path]
+    assert not caplog.text and set(tmp_path.iterdir()) == set(found)
+
+
+def test_the_folder_of_a_store_is_made_and_none_above_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "new" / "store.db") as store:
+        assert not store.topics()
+    with pytest.raises(StoreReadOnly, match=r"there is no .*missing; make it first"):
+        SqliteStore(tmp_path / "missing" / "new" / "store.db")
+    assert not (tmp_path / "missing").exists()
+
+
 def test_a_folder_that_may_not_be_written_to() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)

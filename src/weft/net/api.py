@@ -11,21 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
-from pathlib import Path
-from typing import Literal, ParamSpec, TypeAlias, overload
+from typing import Literal, ParamSpec, overload
 
 from weft import __version__
-from weft.documents.headers import NO_HEADERS, wrap
+from weft.documents.headers import MARK, NO_HEADERS, wrap
 from weft.documents.headers import problem as header_problem
 from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
     Contact,
+    PeerId,
     Topic,
     contact_text,
     parse_cid,
@@ -34,6 +34,17 @@ from weft.ids import (
     peer_text,
 )
 from weft.net import metrics as prometheus
+from weft.net.arguments import (
+    Encode,
+    FileName,
+    Topics,
+    check_callable,
+    path_in,
+    payload_in,
+    text_in,
+    texts_in,
+    topics_in,
+)
 from weft.net.config import Config
 from weft.net.consumer import Consumer, Past
 from weft.net.dht import Dht
@@ -56,30 +67,39 @@ from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
-from weft.store.sqlite import SqliteStore
-
-Topics: TypeAlias = list[str] | tuple[str, ...]
-"""Several topics; a text is one topic, never a sequence of letters."""
-Encode: TypeAlias = Callable[[object], bytes | str]
-"""Makes a payload of what is published."""
-
 
 P = ParamSpec("P")
 
 
-def _for_block(
-    start: Callable[P, Awaitable[Peer]],
-) -> Callable[P, AbstractAsyncContextManager[Peer]]:
-    """As `start`, for an `async with` block that closes the peer in the end."""
+class Opening:
+    """A peer that is about to start: for an `async with` block, which closes it in the end, or for
+    a caller that awaits and closes it."""
+
+    def __init__(self, start: Callable[[], Coroutine[object, object, Peer]]) -> None:
+        self._start = start
+        self._peer: Peer | None = None
+
+    def __await__(self) -> Generator[object, object, Peer]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Peer:
+        if self._peer is not None:
+            raise UsageError("a block is open with this peer; call Peer.open for each")
+        self._peer = await self._start()
+        return self._peer
+
+    async def __aexit__(self, *_: object) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            await peer.close()
+
+
+def _opening(start: Callable[P, Coroutine[object, object, Peer]]) -> Callable[P, Opening]:
+    """As `start`, when the caller awaits it or enters its block."""
 
     @wraps(start)
-    @asynccontextmanager
-    async def opened(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Peer, None]:
-        peer = await start(*args, **kwargs)
-        try:
-            yield peer
-        finally:
-            await peer.close()
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
+        return Opening(lambda: start(*args, **kwargs))
 
     return opened
 
@@ -103,6 +123,7 @@ class Peer:
         self._decode = decode
         self._identity = identity
         self._runtime = runtime
+        self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
         self._metrics: prometheus.Endpoint | None = None
@@ -116,25 +137,25 @@ class Peer:
     async def start(
         listen: str | None = None,
         join: str | Iterable[str] | None = (),
-        key: Identity | Path | str | None = None,
-        config: Config | None = None,
-        trace: Path | str | None = None,
+        key: Identity | FileName | None = None,
+        config: Config | FileName | None = None,
+        trace: FileName | None = None,
         metrics: str | None = None,
-        store: Store | Path | str | None = None,
+        store: Store | FileName | None = None,
         routing: Routing | None = None,
         hierarchies: str | Iterable[str] = (),
         announce: str | None = None,
         encode: Encode | None = None,
         decode: Decode | None = None,
     ) -> Peer:
-        """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
-        `async with` block, which leaves the network at its end.
+        """A peer on the network. From `start`, and from `await Peer.open(…)`, the caller has to
+        `close` it; `async with Peer.open(…) as peer` leaves the network at the block's end.
 
         `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
         are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
         of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
-        fresh one in memory; `trace` names a file for trace records and `metrics` the HOST:PORT to
-        serve Prometheus metrics on.
+        fresh one in memory; `config` the settings, or the TOML file that they are in; `trace` names
+        a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
         With `store`, a file (made if missing), ":memory:" or a `Store`, events are signed and stay:
         see `subscribe` for reading the past. `routing` is how events find their subscribers:
         "tera", "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
@@ -144,12 +165,19 @@ class Peer:
         `encode` makes the payload of whatever is published that is not bytes already, texts
         included (`json.dumps`, `msgspec.json.encode`), `decode` reads it again for `note.value`.
         """
-        config = _routed(config or Config(), routing, _texts("hierarchies", hierarchies))
+        config = _routed(_config(config), routing, texts_in("hierarchies", hierarchies))
         network = config.network
-        known = (*_texts("join", join), *network.join)
+        known = (*texts_in("join", join), *network.join)
         contacts = tuple(usable(parse_contact, text) for text in known)
+        if encode is not None:
+            check_callable("encode", encode)
+        if decode is not None:
+            check_callable("decode", decode)
+        listens = text_in("listen", listen or network.listen)
+        announces = text_in("announce", announce or network.announce)
+        traced = None if trace is None else path_in("trace", trace)
         with contextlib.ExitStack() as undo:  # what a peer that does not start leaves behind
-            listener, address = bind(listen or network.listen, announce or network.announce)
+            listener, address = bind(listens, announces)
             undo.callback(listener.close)
             identity = _identity(key)
             identity.hold()
@@ -160,7 +188,7 @@ class Peer:
             incarnation = identity.next_incarnation()
             credentials = Credentials(identity)
             me = Contact(identity.peer, address)
-            tracer = Tracer(identity.peer, Path(trace)) if trace is not None else None
+            tracer = Tracer(identity.peer, traced) if traced is not None else None
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
             protocol = dataclasses.replace(
                 config.protocol, trace=tracer is not None, history=history
@@ -182,7 +210,13 @@ class Peer:
                 raise
         return peer
 
-    open = staticmethod(_for_block(start))
+    open = staticmethod(_opening(start))
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
@@ -245,14 +279,11 @@ class Peer:
         """
         if on_loss not in ON_LOSS:
             raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
-        if callback is not None and not callable(callback):
-            raise UsageError(f"callback is {callback!r:.60}, which cannot be called")
-        if not isinstance(topic, str | list | tuple):
-            raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
+        if callback is not None:
+            check_callable("callback", callback)
         if isinstance(scheme, str) and scheme.startswith("/"):
             raise UsageError(f"several topics are one list: subscribe([{topic!r}, {scheme!r}])")
-        several = (topic,) if isinstance(topic, str) else topic
-        names = list(dict.fromkeys(usable(parse_plain_topic, one) for one in several))
+        names = [usable(parse_plain_topic, one) for one in topics_in(topic)]
         if not names:
             raise UsageError("no topic to subscribe to")
         if len(names) > 1 and since is not None:
@@ -298,8 +329,8 @@ class Peer:
     def _consumable(self, topic: str, name: str | None, after: str | None) -> Topic:
         if self._machine.history is None:
             raise UsageError("a consumer needs a store: open the peer with store=…")
-        if name is not None and (not name or not isinstance(name, str)):
-            raise UsageError(f"the name of a consumer is a text, and not empty: {name!r:.60}")
+        if name is not None and not text_in("the name of a consumer", name):
+            raise UsageError("the name of a consumer is empty")
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
         return usable(parse_plain_topic, topic)
@@ -319,7 +350,12 @@ class Peer:
         if since == "beginning":
             return "beginning"
         if isinstance(since, datetime):
-            return max(0, round(since.timestamp() * 1_000))
+            try:
+                return max(0, round(since.timestamp() * 1_000))
+            except (ValueError, OverflowError) as error:
+                raise UsageError(f"since: {since} is no time that can be: {error}") from error
+        if not isinstance(since, str):
+            raise UsageError(f"since is {since!r:.60}; expected a CID, 'beginning', or a datetime")
         try:
             cid = parse_cid(since)
         except BadId as error:
@@ -387,7 +423,9 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = self._wrapped(payload, headers)
+        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
+        if headers is not None or data >= MARK:  # below it no payload can be taken for an envelope
+            data = _in_envelope(data, headers)
         if confirm is not None:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
@@ -395,22 +433,11 @@ class Peer:
         if timeout is not None:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
-            receipt = self._runtime.join(topic, data)
+            gathered = self._gathered.get(topic)
+            receipt = gathered.join(data) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)
-
-    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
-        """What travels of an event."""
-        data = payload if isinstance(payload, bytes) else _payload(payload, self._encode)
-        if not headers:
-            return wrap(NO_HEADERS, data)
-        if not isinstance(headers, Mapping):
-            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
-        wrong = header_problem(headers)
-        if wrong:
-            raise UsageError(wrong)
-        return wrap(headers, data)
 
     def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
         """An event must fit in each of its topics, given with the levels that it climbs to."""
@@ -434,9 +461,7 @@ class Peer:
                 self._check_size({name: levels}, data)
                 return await self._runtime.publish(name, data, self._expected(name))
             return (await self._publish_together({name: levels}, data))[0]
-        if not isinstance(topic, list | tuple):
-            raise UsageError(f"expected a topic or a list of topics, not {topic!r:.60}")
-        names = dict.fromkeys(self._known_topic(each) for each in topic)
+        names = [self._known_topic(each) for each in topics_in(topic)]
         return await self._publish_together(
             {name: self._machine.levels(name) for name in names}, data
         )
@@ -546,6 +571,7 @@ class Peer:
 
     def join(self, address: str) -> None:
         """Enter the network through one more peer, whatever `open` was given."""
+        self._runtime.check_open()
         self._runtime.feed(Join((usable(parse_contact, address),)))
 
     def joined(self, timeout: float | None = None) -> Awaitable[None]:
@@ -581,6 +607,12 @@ class Peer:
         """Everything counted so far: the driver's as `net_…`, the machine's by their own names."""
         counts = {f"net_{name}": value for name, value in self._network_counts().items()}
         return {**self._machine.counters, **counts}
+
+    def passed(self) -> list[tuple[str, str, str, int]]:
+        """The events delivered since the last call, for a picture: topic, id, publisher, hops. They
+        are remembered from the first call on; of many, the first ones."""
+        passed = self._runtime.subscriptions.passed()
+        return [(topic, event, peer_text(PeerId(by)), hops) for topic, event, by, hops in passed]
 
     def _network_counts(self) -> dict[str, int]:
         counts = self._runtime.counters.as_dict()
@@ -632,6 +664,7 @@ class Peer:
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        self._runtime.check_open()
         self.metrics()  # what is missing for them is said now
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
@@ -650,45 +683,43 @@ def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...
     return dataclasses.replace(config, protocol=protocol)
 
 
-def _texts(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """One text, or several, or none."""
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        return (given,)
-    try:
-        return tuple(given)
-    except TypeError as error:
-        raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any") from error
+def _config(given: Config | FileName | None) -> Config:
+    """The settings, or those in a file."""
+    if given is None or isinstance(given, Config):
+        return given or Config()
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"config is {given!r:.60}; expected a weft.Config or the path of a file")
+    return Config.load(given)
 
 
-def _payload(payload: object, encode: Encode | None) -> bytes:
-    if encode is not None and not isinstance(payload, bytearray | memoryview):
-        try:
-            payload = encode(payload)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"the encoder does not take {payload!r:.60}: {error}") from error
-    if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    kind = type(payload).__name__
-    raise UsageError(
-        f"a payload is bytes or a text, not {kind} ({payload!r:.60}); encode it first, or give the "
-        "peer an encoder: Peer.open(encode=json.dumps, decode=json.loads)"
-    )
+def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
+    """What travels of an event with headers."""
+    if headers is None:
+        return wrap(NO_HEADERS, payload)
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+    wrong = header_problem(headers)
+    if wrong:
+        raise UsageError(wrong)
+    return wrap(headers, payload)
 
 
-def _store(store: Store | Path | str | None) -> Store | None:
+def _store(store: Store | FileName | None) -> Store | None:
     """What events are kept in."""
     if store == ":memory:":  # SQLite's name for it
         return MemoryStore(secrets.token_bytes(16))
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")
-    return SqliteStore(Path(store)) if isinstance(store, Path | str) else store
+    if isinstance(store, str | os.PathLike):
+        from weft.store.sqlite import SqliteStore  # noqa: PLC0415  (most peers have no file)
+
+        return SqliteStore(path_in("store", store))
+    if store is not None and not callable(getattr(store, "stage", None)):
+        raise UsageError(f"store is {store!r:.60}; expected a file, ':memory:' or a store")
+    return store
 
 
-def _identity(key: Identity | Path | str | None) -> Identity:
+def _identity(key: Identity | FileName | None) -> Identity:
     if key is None:
         return Identity.generate()
-    return key if isinstance(key, Identity) else Identity.load_or_generate(Path(key))
+    return key if isinstance(key, Identity) else Identity.load_or_generate(path_in("key", key))

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from weft import private
 from weft.ids import PeerId, peer_text
+from weft.net.arguments import FileName, path_in
 from weft.net.errors import IdentityError
 
 log = logging.getLogger("weft.net")
@@ -59,13 +60,15 @@ class Identity:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def load(cls, path: Path) -> Identity:
+    def load(cls, path: FileName) -> Identity:
         """Read a key file; refuses one that others may read."""
+        path = path_in("the key file", path)
         return cls(_parse(_read_private(path), path), path)
 
     @classmethod
-    def load_or_generate(cls, path: Path) -> Identity:
+    def load_or_generate(cls, path: FileName) -> Identity:
         """Read the key file, or write a fresh one where there is none."""
+        path = path_in("the key file", path)
         if not path.exists():
             fresh = cls(Ed25519PrivateKey.generate(), path)
             try:
@@ -76,8 +79,9 @@ class Identity:
                 return fresh
         return cls.load(path)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: FileName) -> None:
         """Write the key with mode 0600; `FileExistsError` if the name is taken."""
+        path = path_in("the key file", path)
         text = self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -15,17 +15,23 @@ every member that could be asked has refused, that is the answer, with the reaso
 refuses what its publisher handed it directly says so unasked, as well: the publisher's user is
 warned, since a member's publish is answered before any other peer has seen the event.
 
+Events that are published at once travel in one run, and all of their publishers' tasks ask the same
+of it: a run is asked about once for each strength, on behalf of all that wait. So what a burst of
+confirmed publishes costs grows with its runs, here and at the peers that answer.
+
 On the wire the question is a `BlocksRequest` that names the run it is about (`about`), and the
 answer a `BlocksReply` with a word on it and without blocks. A peer of before, which ignores these
 fields, answers with the blocks themselves or not at all, and never counts as a copy.
 
-Invariants: at most `_ASKING_MAX` questions of users are open, each about one run; nobody is asked
-twice within `_AGAIN_MS`; an answer counts once, and only from a peer that was asked.
+Invariants: at most `_ASKING_MAX` questions of users are open, each about one run and waited for by
+at least one publish; each publish gets one answer, at the end of its own time at the latest; a
+peer's word counts once, and only if it was asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 from weft.bounded import BoundedDict
 from weft.documents.run import RUN_MAX
@@ -41,14 +47,15 @@ from weft.protocol.history.fetch import (
     BlocksRequest,
 )
 from weft.protocol.routing import Handlers, Routing
-from weft.protocol.seam import Answer, Confirm, Millis, Outcome, Warn
+from weft.protocol.seam import Answer, Confirm, Millis, Outcome, Strength, Warn
 from weft.protocol.wire import Span, span_of
 from weft.store.interface import Store
 from weft.terminal import printable
 
 TIMER = "confirm"
-_ASKING_MAX = 4_096
-"""guess: runs whose publisher waits for copies; some hundred bytes each."""
+_ASKING_MAX = 16_384
+"""guess: runs whose publisher waits for copies, as in a burst over so many topics; some hundred
+bytes each, and as many for each publish that waits, whose task weighs more."""
 _AGAIN_MS = 20
 """guess: an event is on another peer's disk by then, mostly; doubles up to …"""
 _AGAIN_MS_MAX = 2_000
@@ -63,28 +70,46 @@ _LATE = "not enough peers said so in time"
 _CROWDED = "too many publishes wait for copies"
 
 
+_Run: TypeAlias = tuple[Topic, Span, Strength]
+
+
+class _Wait(NamedTuple):
+    """A publish that waits for copies."""
+
+    token: int
+    copies: int
+    deadline: Millis
+
+
 class _Asking:
-    """A user's question about one run, and what was said so far."""
+    """The question about one run, the publishes that wait for it, and what was said so far."""
 
     __slots__ = (
         "again_ms",
         "asked",
         "cids",
-        "command",
-        "deadline",
+        "copies",
+        "due",
         "finding",
         "found",
+        "key",
         "not_on_disk",
         "refused",
+        "run",
         "said",
         "span",
         "times",
+        "topic",
+        "waiting",
     )
 
-    def __init__(self, command: Confirm, deadline: Millis) -> None:
-        self.command = command
-        self.deadline = deadline
-        self.span = span_of(command.run)
+    def __init__(self, key: _Run, command: Confirm) -> None:
+        self.key = key
+        self.topic, self.span, _ = key
+        self.run = command.run
+        self.waiting: list[_Wait] = []
+        self.copies = 0  # that the publish wants which wants most
+        self.due: Millis = 0  # the timer that counts; another one is stale
         stored = command.strength == "stored"
         self.cids = [cid_of(block) for block in command.run.payloads] if stored else []
         self.said: dict[PeerId, Contact] = {}  # they have it
@@ -99,7 +124,7 @@ class _Asking:
     @property
     def lacks(self) -> int:
         """Copies that are still to be found."""
-        return self.command.copies - len(self.said)
+        return self.copies - len(self.said)
 
 
 class Confirmations:
@@ -114,6 +139,7 @@ class Confirmations:
         self._routing = routing
         self._library = library
         self._asking: dict[int, _Asking] = {}
+        self._by_run: dict[_Run, int] = {}
         self._by_lookup: dict[int, int] = {}
         self._warned: BoundedDict[Topic, Millis] = BoundedDict(_WARNED_MAX)
 
@@ -138,28 +164,43 @@ class Confirmations:
     # --- asking -----------------------------------------------------------------------------------
 
     def confirm(self, command: Confirm) -> None:
-        """Ask for copies of a run of this peer's own."""
+        """Ask for copies of a run of this peer's own, or wait with others for the same."""
         ctx = self._ctx
-        if len(self._asking) >= _ASKING_MAX:
-            ctx.answer(Answer(command.token, "dropped", reason=_CROWDED))
-            return
-        number = ctx.next_serial()
-        asking = _Asking(command, ctx.now + command.timeout_ms)
+        key = (command.topic, span_of(command.run), command.strength)
+        number = self._by_run.get(key)
+        if number is None:
+            if len(self._asking) >= _ASKING_MAX:
+                ctx.answer(Answer(command.token, "dropped", reason=_CROWDED))
+                return
+            number = self._by_run[key] = ctx.next_serial()
+            self._asking[number] = _Asking(key, command)
+        asking = self._asking[number]
         if command.access_point is not None and command.access_point.peer != ctx.me.peer:
             asking.found[command.access_point.peer] = command.access_point
-        self._asking[number] = asking
-        self._go_on(number, asking)
+        wait = _Wait(command.token, command.copies, ctx.now + command.timeout_ms)
+        asking.waiting.append(wait)
+        if wait.copies > asking.copies:
+            asking.copies = wait.copies
+            self._ask_more(number, asking)
+            self._come_back(number, asking)
+        elif wait.copies <= len(asking.said):
+            self._answer(number, "found", "", lambda one: one is wait)
+        elif wait.deadline < asking.due:
+            self._come_back(number, asking)
 
     def on_timer(self, number: int) -> None:
         asking = self._asking.get(number)
-        if asking is None:
+        now = self._ctx.now
+        if asking is None or now < asking.due:
             return
-        if self._ctx.now >= asking.deadline:
-            self._finish(number, asking, "dropped", _late(asking))
-        elif asking.refused and not self._open(asking) and not asking.finding:
-            self._finish(number, asking, "refused", _first(asking.refused))
-        else:
-            self._go_on(number, asking)
+        self._answer(number, "dropped", _late(asking), lambda wait: wait.deadline <= now)
+        if number not in self._asking:
+            return
+        if asking.refused and not self._open(asking) and not asking.finding:
+            self._answer(number, "refused", _first(asking.refused))
+            return
+        self._ask_more(number, asking)
+        self._come_back(number, asking)
 
     def on_lookup_done(self, done: LookupDone) -> bool:
         """Whether a lookup was begun here."""
@@ -176,38 +217,43 @@ class Confirmations:
 
     def close(self) -> None:
         """This peer leaves."""
-        for number, asking in list(self._asking.items()):
-            self._finish(number, asking, "dropped", "this peer left the network")
+        for number in list(self._asking):
+            self._answer(number, "dropped", "this peer left the network")
 
     def _open(self, asking: _Asking) -> list[Contact]:
         """Peers that may still say that they have it, those that were asked least often first: some
         never answer, and others must have their turn."""
         known = {**asking.found, **asking.asked}
-        for member in self._routing.members(asking.command.topic):
+        for member in self._routing.members(asking.topic):
             known[member.peer] = member
         closed = asking.said.keys() | asking.refused.keys()
         left = [contact for peer, contact in known.items() if peer not in closed]
         return sorted(left, key=lambda contact: asking.times.get(contact.peer, 0))
 
-    def _go_on(self, number: int, asking: _Asking) -> None:
-        """Ask as many as are needed, look for more where too few are known, and come back soon."""
-        ctx, topic = self._ctx, asking.command.topic
+    def _ask_more(self, number: int, asking: _Asking) -> None:
+        """Ask as many as are needed, and look for more where too few are known."""
         left = self._open(asking)
         self._ask(number, asking, left[: asking.lacks + _MORE])
         if len(left) < asking.lacks and not asking.finding:
             known = [*asking.said, *asking.refused, *asking.asked]
-            if not self._routing.is_subscribed(topic):
-                asking.finding = self._routing.find(topic, known)
+            if not self._routing.is_subscribed(asking.topic):
+                asking.finding = self._routing.find(asking.topic, known)
                 self._by_lookup[asking.finding] = number
-        wait_ms = max(1, min(asking.again_ms, asking.deadline - ctx.now))
+
+    def _come_back(self, number: int, asking: _Asking) -> None:
+        """Soon, and ever more seldom; in time for the publish that waits least."""
+        ctx = self._ctx
+        first = min(wait.deadline for wait in asking.waiting)
+        wait_ms = max(1, min(asking.again_ms, first - ctx.now))
         asking.again_ms = min(2 * asking.again_ms, _AGAIN_MS_MAX)
-        ctx.set_timer(wait_ms, TIMER, topic, number)
+        asking.due = ctx.now + wait_ms
+        ctx.set_timer(wait_ms, TIMER, asking.topic, number)
 
     def _ask(self, number: int, asking: _Asking, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
             asking.asked[contact.peer] = contact
             asking.times[contact.peer] = asking.times.get(contact.peer, 0) + 1
-            question = BlocksRequest(asking.command.topic, number, asking.cids, asking.span)
+            question = BlocksRequest(asking.topic, number, asking.cids, asking.span)
             self._ctx.send(contact, question)
 
     def _on_word(self, sender: Contact, message: BlocksReply) -> None:
@@ -226,8 +272,8 @@ class Confirmations:
         elif message.word in (STORED, TAKEN):
             asking.not_on_disk.pop(sender.peer, None)
             asking.said[sender.peer] = sender
-            if asking.lacks <= 0:
-                self._finish(message.request, asking, "found", "")
+            copies = len(asking.said)
+            self._answer(message.request, "found", "", lambda wait: wait.copies <= copies)
 
     def _warn(self, sender: Contact, message: BlocksReply) -> None:
         """Another peer refuses what this one publishes. Anybody can say so: it is told seldom."""
@@ -240,12 +286,24 @@ class Confirmations:
             told = f"{peer_text(sender.peer)} refused an event of this peer in {topic}"
             self._ctx.out.append(Warn(f"{told}: {printable(message.reason)}"))
 
-    def _finish(self, number: int, asking: _Asking, outcome: Outcome, reason: str) -> None:
-        del self._asking[number]
+    def _answer(
+        self,
+        number: int,
+        outcome: Outcome,
+        reason: str,
+        to: Callable[[_Wait], bool] = lambda wait: True,
+    ) -> None:
+        """Tell the publishes that this is the answer `to`; what none waits for is forgotten."""
+        asking = self._asking[number]
         said = tuple(asking.said.values())
-        run = asking.command.run
-        token = asking.command.token
-        self._ctx.answer(Answer(token, outcome, None, run, contacts=said, reason=reason))
+        answered = [wait for wait in asking.waiting if to(wait)]
+        asking.waiting = [wait for wait in asking.waiting if not to(wait)]
+        asking.copies = max((wait.copies for wait in asking.waiting), default=0)
+        if not asking.waiting:
+            del self._asking[number], self._by_run[asking.key]
+        for wait in answered:
+            answer = Answer(wait.token, outcome, None, asking.run, contacts=said, reason=reason)
+            self._ctx.answer(answer)
 
     # --- answering --------------------------------------------------------------------------------
 
@@ -260,10 +318,12 @@ class Confirmations:
 
     def _word(self, topic: Topic, about: Span, cids: list[Cid]) -> tuple[int, str]:
         library = self._library
-        if library is not None and 0 < len(cids) <= RUN_MAX:
-            held = [library.height(topic, cid) for cid in cids]
-            if None not in held:
-                return STORED, ""
+        if (
+            library is not None
+            and 0 < len(cids) <= RUN_MAX
+            and all(library.height(topic, cid) is not None for cid in cids)
+        ):
+            return STORED, ""
         reason = self._delivery.refusal(topic, about)
         if reason:
             return REFUSED, reason

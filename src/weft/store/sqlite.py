@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -112,6 +113,7 @@ class SqliteStore:
         self.path = path
         self._writing, self._reading = threading.Lock(), threading.Lock()
         with self._errors("open"):
+            self._look()
             _make_private(path)
             self._writer = self._connect()
             try:
@@ -127,6 +129,26 @@ class SqliteStore:
         return sqlite3.connect(
             self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
+
+    def _look(self) -> None:
+        """Refuse what is there and is no store, before anything about it is changed. SQLite reads
+        it: a file that is opened besides lets go of the locks that this process holds on it."""
+        if self.path.is_dir():
+            raise StoreReadOnly(f"{self.path} cannot be opened: it is a folder; name a file in it")
+        if not self.path.exists():
+            return
+        # Files beside it are another process's, or left by a crash: the last connection that may
+        # write takes them away when it closes, one that only reads does not.
+        mode = "ro" if _files_beside(self.path)[0].exists() else "rw"
+        place = f"file:{quote(os.fsencode(self.path))}?mode={mode}"
+        looking = sqlite3.connect(place, uri=True, timeout=_BUSY_S)
+        try:
+            _check_store(looking, self.path)
+        except sqlite3.Error as error:
+            if _code(error) not in _MENDED:
+                raise
+        finally:
+            looking.close()
 
     def close(self) -> None:
         with self._writing, self._reading:
@@ -414,10 +436,17 @@ _KINDS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
+_MENDED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+"""What making the store's files private may mend; what it does not is said afterwards."""
+
+
 def _make_private(path: Path) -> None:
     """See to it that the store's files can be read by their owner alone, and be written by it.
     SQLite gives the files beside the store the store's own mode. One that a crash left behind may
     have another, and a -shm that may not be written would make the whole store read-only."""
+    above = path.parent.parent
+    if not above.exists():  # more than one folder is missing: more likely a slip of the pen
+        raise StoreReadOnly(f"cannot make {path.parent}: there is no {above}; make it first")
     try:
         private.make_folder(path.parent)
     except OSError as error:
@@ -434,12 +463,17 @@ def _files_beside(path: Path) -> list[Path]:
 
 
 def _raise(error: sqlite3.Error, path: Path, doing: str) -> NoReturn:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
-    kind, text = _KINDS.get(code, (StoreError, ""))
+    kind, text = _KINDS.get(_code(error), (StoreError, ""))
     for one in [path, *_files_beside(path)] if kind is StoreReadOnly else ():
         if one.exists() and not os.access(one, os.W_OK, effective_ids=True):
             path, text = one, "may not be written to; let this user write it, and try again"
     raise kind(f"cannot {doing} store {path}: it {text or 'failed'} ({error})") from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
 # --- the tables, and what changes them inside a transaction ---------------------------------------
@@ -456,18 +490,11 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
         database.execute(f"PRAGMA max_page_count={max(1, bytes_max // page_bytes)}")
     database.execute("BEGIN IMMEDIATE")
     try:
-        (application,) = database.execute("PRAGMA application_id").fetchone()
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables:
+        if not _check_store(database, path):
             for statement in _TABLES:
                 database.execute(statement)
             database.execute(f"PRAGMA application_id={_APPLICATION}")
             database.execute(f"PRAGMA user_version={_VERSION}")
-        elif application != _APPLICATION:
-            raise StoreCorrupt(f"{path} is a database, but no weft store")
-        elif version > _VERSION:
-            raise StoreError(f"{path} was written by a newer weft (format {version})")
         for statement in _ADDED_TABLES:
             database.execute(statement)
         _count_signers(database)
@@ -476,6 +503,20 @@ def _prepare(database: sqlite3.Connection, path: Path, bytes_max: int | None) ->
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def _check_store(database: sqlite3.Connection, path: Path) -> bool:
+    """Whether there is a store; False if there is nothing, an error if it is anything else."""
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not tables:
+        return False
+    if application != _APPLICATION:
+        raise StoreCorrupt(f"{path} is a database, but no weft store")
+    if version > _VERSION:
+        raise StoreError(f"{path} was written by a newer weft (format {version})")
+    return True
 
 
 def _count_signers(database: sqlite3.Connection) -> None:

@@ -31,7 +31,8 @@ or fewer peers (`rules/capacity.py`): strong peers become access points more oft
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
@@ -72,8 +73,7 @@ _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
 
-@dataclass(slots=True)
-class _Joining:
+class _Joining(Struct):
     """A join under way."""
 
     fresh: bool  # of a subscription, not of a member that looks for others again

@@ -1,0 +1,94 @@
+"""What callers of the API give it, read and checked before anything is done with it.
+
+A wrong argument is a `UsageError` that names it, says what it was and what is expected: a program
+that passes bytes for a path, or a number for a topic, shall not meet the error of some function
+deep inside, nor find out later that it was taken for something else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Set
+from pathlib import Path
+from typing import TypeAlias
+
+from weft.net.errors import UsageError
+
+Topics: TypeAlias = list[str] | tuple[str, ...] | Set[str] | Iterator[str]
+"""Several topics, by whatever can be iterated; a text is one topic, never its letters."""
+FileName: TypeAlias = str | os.PathLike[str]
+Encode: TypeAlias = Callable[[object], bytes | str]
+"""Makes a payload of what is published."""
+
+
+def text_in(name: str, given: object) -> str:
+    """A text, which can be written in UTF-8."""
+    if not isinstance(given, str):
+        raise UsageError(f"{name} is {given!r:.60}; expected a text")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} is {given!r:.60}, which UTF-8 cannot write") from error
+    return given
+
+
+def texts_in(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One text, or several, or none."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
+        raise UsageError(f"{name} is {given!r:.60}, which is no text and no list of any")
+    return tuple(text_in(name, one) for one in given)
+
+
+def topics_in(given: str | Topics) -> list[str]:
+    """One topic or several, each once; those of a set in their alphabetical order."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
+        raise UsageError(f"expected a topic or a list of topics, not {given!r:.60}")
+    several = list(given)
+    for one in several:
+        if not isinstance(one, str):
+            raise UsageError(f"expected a text as topic, not {type(one).__name__} ({one!r:.60})")
+    return list(dict.fromkeys(sorted(several) if isinstance(given, Set) else several))
+
+
+def path_in(name: str, given: FileName) -> Path:
+    """The name of a file."""
+    if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
+        raise UsageError(f"{name} is {given!r:.60}; expected the path of a file, as text or Path")
+    path = os.fspath(given)
+    if not path or "\0" in path:
+        raise UsageError(f"{name} is {path!r:.60}, which no file can be called")
+    return Path(path)
+
+
+def check_callable(name: str, given: object) -> None:
+    """A function."""
+    if not callable(given):
+        raise UsageError(f"{name} is {given!r:.60}, which cannot be called")
+
+
+def payload_in(payload: object, encode: Encode | None) -> bytes:
+    """What is published as bytes, by way of the encoder that the peer was given."""
+    given = payload
+    instead = (
+        "encode it first, or give the peer an encoder: "
+        "Peer.open(encode=json.dumps, decode=json.loads)"
+    )
+    if encode is not None and not isinstance(payload, bytes | bytearray | memoryview):
+        try:
+            payload = encode(payload)
+        except Exception as error:  # whatever kind the application's own encoder raises
+            why = f"{type(error).__name__}: {error}"
+            raise UsageError(f"the encoder does not take {given!r:.60}: {why}") from error
+        instead = f"the encoder made it of {given!r:.60}"
+    if isinstance(payload, str):
+        return text_in("a payload", payload).encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    kind = type(payload).__name__
+    raise UsageError(f"a payload is bytes or a text, not {kind} ({payload!r:.60}); {instead}")
