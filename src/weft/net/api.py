@@ -434,7 +434,7 @@ class Peer:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
             gathered = self._gathered.get(topic)
-            receipt = gathered.join(data) if gathered is not None else None
+            receipt = gathered.add(data, True) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)

@@ -383,7 +383,8 @@ class Runtime:
         gathered = self.gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
-        receipt = gathered.add(payload, gathered.size + len(payload))
+        receipt = gathered.add(payload)
+        assert receipt is not None
         if gathered.count >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
@@ -742,18 +743,13 @@ class Gathered(Sent):
     def count(self) -> int:
         return len(self._payloads)
 
-    def join(self, payload: bytes) -> Receipt | None:
-        """Publish an event in this run, if there is nothing to check or to wait for that was not
-        when the run began; None: it is to be published as the first of another."""
-        size = self.size + len(payload)
-        if len(self._payloads) >= self._room or size > GATHERED_BYTES_MAX:
-            return None
-        return self.add(payload, size)
-
-    def add(self, payload: bytes, size: int) -> Receipt:
-        """One more event, which makes so many bytes."""
+    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
+        """One more event. One that `joins` does so only if there is nothing to check or to wait for
+        that was not when the run began; None: it is to be published by way of `Runtime.publish`."""
         payloads = self._payloads
-        place = len(payloads)
+        place, size = len(payloads), self.size + len(payload)
+        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
+            return None
         payloads.append(payload)
         self.size = size
         return Receipt(self.topic, self, place)

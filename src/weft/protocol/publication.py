@@ -286,11 +286,13 @@ class _Doubted:
         self.bytes -= self.runs.pop(number).run.size
 
     def admit(self, contact: Contact) -> _Other:
-        """One more to ask; the one that was asked longest gives way."""
+        """One more to ask; the one that was asked longest gives way, and before any that lacks a
+        run: that is asked again soon."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
         while len(self.others) >= OTHERS:
-            del self.others[next(iter(self.others))]
+            content = (peer for peer, other in self.others.items() if not other.to_ask_again)
+            del self.others[next(content, next(iter(self.others)))]
         other = self.others[contact.peer] = _Other(contact)
         self.found += 1
         return other

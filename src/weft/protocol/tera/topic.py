@@ -47,6 +47,7 @@ from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
 from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
+from weft.rules.capacity import FANOUT_LEAST, popularity_told, scaled
 
 _LOST_MAX = 64
 """guess: members remembered that were lost; three full views."""
@@ -110,7 +111,7 @@ class TopicState(TopicPart):
             self.tree = Tree(ctx, multi_topic, topic, recent, self._silence, announcer)
             self._scheme: Tree | Spread = self.tree
         else:
-            fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
+            fanout = _fanout(ctx, scheme)
             over = self.stan if ctx.config.stan.enabled else self.view
             self._scheme = Spread(ctx, multi_topic, topic, recent, over, fanout)
 
@@ -136,7 +137,8 @@ class TopicState(TopicPart):
 
     @property
     def popularity_to_advertise(self) -> int:
-        return min(max(1, self.size.to_advertise(len(self.links.linked))), MEMBERS_MAX)
+        popularity = max(1, self.size.to_advertise(len(self.links.linked)))
+        return min(popularity_told(popularity, self._ctx.config.capacity), MEMBERS_MAX)
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -146,17 +148,9 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
-            self._link_to_all()
             self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
-
-    def _link_to_all(self) -> None:
-        """The first event of a small topic goes to all members directly (`_begin_tree`)."""
-        if self.tree is not None and self.tree.is_untried and self._is_small:
-            for contact in self.view.contacts():
-                if not self.links.shuns(contact.peer):
-                    self.links.adopt(contact)
 
     def _hand_over(self, run: Run) -> None:
         """No link stands yet: members of the view spread the run, as they do for publishers from
@@ -181,8 +175,8 @@ class TopicState(TopicPart):
         return taken
 
     def _begin_tree(self, publisher: PeerId) -> None:
-        """An event came from its publisher. If it is the first one of a small topic, that reached
-        all others as well."""
+        """An event came from its publisher. If it is the first one of a small topic, the publisher
+        reached most others as well, and announcements tell the rest."""
         if self.tree is not None and self.tree.is_untried and self._is_small:
             self.tree.begin_as_star(publisher)
 
@@ -507,3 +501,12 @@ class TopicState(TopicPart):
 def _never(span: Span) -> bool:
     """Without a tree, nothing says what is on its way."""
     return False
+
+
+def _fanout(ctx: Context, scheme: Scheme) -> int | None:
+    """How many neighbours an event is sent on to outside of trees; None: to the whole view."""
+    config, view = ctx.config, ctx.config.cyclon.view_size
+    if scheme == "gossip":
+        usual = config.dissemination.gossip_fanout
+        return scaled(usual, config.capacity, FANOUT_LEAST, view)
+    return scaled(view, config.capacity, FANOUT_LEAST, view) if config.capacity < 1 else None
