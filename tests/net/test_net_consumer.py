@@ -325,7 +325,7 @@ async def test_a_reset_lasts_and_takes_a_position() -> None:
             await third.ack()
         async with peer.consume(T, name="billing") as consumer:
             assert payloads(await take(consumer, 5)) == numbered(1, 5)
-        with pytest.raises(UsageError, match="not empty"):
+        with pytest.raises(UsageError, match="is empty"):
             await peer.reset_consumer(T, "")
         with pytest.raises(PositionError, match="no position"):
             await peer.reset_consumer(T, "billing", after="nonsense")

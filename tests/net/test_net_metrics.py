@@ -89,6 +89,16 @@ async def test_latencies_and_sizes_are_histograms() -> None:
     assert latency["weft_delivery_seconds_sum"] > 0
 
 
+async def test_only_what_a_subscription_wants_counts_as_delivered() -> None:
+    async with weft.Peer.open() as peer:
+        others = await peer.subscribe("/x", own=False)
+        await peer.publish("/x", b"own")
+        assert len(others) == 0
+        families = {one.name: one for one in text_string_to_metric_families(peer.metrics())}
+        for name in ("weft_payload_bytes", "weft_delivery_seconds"):
+            assert {sample.value for sample in families[name].samples} == {0}
+
+
 def test_values_on_a_bound_are_within_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):

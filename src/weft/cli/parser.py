@@ -264,6 +264,16 @@ def topic(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def plain_topic(text: str) -> str:
+    """A topic to publish in or to subscribe to: one without wildcards, since there are none."""
+    from weft.ids import BadId, parse_plain_topic
+
+    try:
+        return parse_plain_topic(text)
+    except BadId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def hierarchy(text: str) -> str:
     """The root of a hierarchy of topics: a topic, or / for all."""
     return text if text == "/" else topic(text)

@@ -93,12 +93,11 @@ class Counters:
     latencies: Histogram = field(default_factory=lambda: Histogram(_SECONDS))
     sizes: Histogram = field(default_factory=lambda: Histogram(_BYTES))
 
-    def observe(self, seconds: float, payloads: Sequence[bytes]) -> None:
-        """Events were delivered, so long after they were published. A clock behind the publisher's
-        makes that negative, and it counts as none."""
-        self.latencies.add(max(0.0, seconds), len(payloads))
-        sizes = list(map(len, payloads))
-        if len(set(sizes)) == 1:  # nearly always
+    def observe(self, seconds: float, sizes: Sequence[int]) -> None:
+        """Events with payloads of these sizes were delivered, so long after they were published. A
+        clock behind the publisher's makes that negative, and it counts as none."""
+        self.latencies.add(max(0.0, seconds), len(sizes))
+        if sizes.count(sizes[0]) == len(sizes):  # nearly always
             self.sizes.add(sizes[0], len(sizes))
         else:
             for size in sizes:

@@ -2,7 +2,7 @@
 is in, as a subscriber or as their root.
 
 Subscribing joins the topic's tree (`attachment.py`), in which events spread over all links
-(`events.py`). A peer outside of the tree hands an event to the first member it finds
+(`branch.py`). A peer outside of the tree hands an event to the first member it finds
 (`attachment.py`, `protocol/publication.py`).
 
 Links are watched by `protocol/liveness.py`, which pings silent peers. Besides, a beat comes down
@@ -217,6 +217,8 @@ class Pulsar(Routing):
                 self._attachment.leave(branch)
             elif branch.parent is not None:
                 self._watch_parent(branch, branch.parent)
+                if branch.count_show() and self._ctx.config.defence.access:
+                    self._attachment.show_published(branch)
             elif not self._attachment.is_going(branch.topic) and not self.trees.is_postponed(
                 branch.topic
             ):

@@ -28,7 +28,8 @@ subscription is advertised to D peers at once, which is when others need to lear
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
@@ -66,8 +67,7 @@ _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
 
-@dataclass(slots=True)
-class _Joining:
+class _Joining(Struct):
     """A join under way."""
 
     fresh: bool  # of a subscription, not of a member that looks for others again

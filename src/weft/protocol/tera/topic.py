@@ -28,6 +28,7 @@ from weft.protocol.membership import (
     Cyclon,
     JoinReply,
     JoinRequest,
+    JoinWalk,
     LeaveNotice,
     OverlayNews,
     ShuffleReply,
@@ -124,12 +125,10 @@ class TopicState(TopicPart):
         return len(self.view.peers) < self._ctx.config.links.wanted
 
     @property
-    def _is_linked_to_all(self) -> bool:
-        """Whether this member has links to all others, in a topic that fits its view: in one so
-        small the others have, too. An empty view tells nothing of the others."""
-        linked, known = self.links.linked, self.view.peers
-        all_linked = self.popularity == 1 + len(linked) and linked.keys() >= set(known)
-        return bool(known) and all_linked
+    def _is_small(self) -> bool:
+        """Whether each member has room for links to all others. An empty view tells nothing of
+        the others."""
+        return bool(self.view.peers) and self.popularity <= 1 + self._ctx.config.links.most
 
     @property
     def popularity(self) -> int:
@@ -147,9 +146,17 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
+            self._link_to_all()
             self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
+
+    def _link_to_all(self) -> None:
+        """The first event of a small topic goes to all members directly (`_begin_tree`)."""
+        if self.tree is not None and self.tree.is_untried and self._is_small:
+            for contact in self.view.contacts():
+                if not self.links.shuns(contact.peer):
+                    self.links.adopt(contact)
 
     def _hand_over(self, run: Run) -> None:
         """No link stands yet: members of the view spread the run, as they do for publishers from
@@ -176,7 +183,7 @@ class TopicState(TopicPart):
     def _begin_tree(self, publisher: PeerId) -> None:
         """An event came from its publisher. If it is the first one of a small topic, that reached
         all others as well."""
-        if self.tree is not None and self.tree.is_untried and self._is_linked_to_all:
+        if self.tree is not None and self.tree.is_untried and self._is_small:
             self.tree.begin_as_star(publisher)
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
@@ -419,6 +426,9 @@ class TopicState(TopicPart):
     def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
         self.view.on_join_request(sender, self.news(), self.recent.seen())
         self.maintain_links()
+
+    def on_join_walk(self, sender: Contact, message: JoinWalk) -> None:
+        self.view.on_join_walk(sender, message, self.news())
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
         """Entered the overlay; a fresh subscriber does not want what was published before."""

@@ -56,8 +56,9 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Run
@@ -155,8 +156,7 @@ _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
 """What announcers are asked for."""
 
 
-@dataclass(slots=True)
-class _Feed:
+class _Feed(Struct):
     """The link over which one publisher's events come, in order."""
 
     peer: PeerId
@@ -165,8 +165,7 @@ class _Feed:
     behind: Millis | None = None  # when another member first offered a later event
 
 
-@dataclass(slots=True)
-class _Awaited:
+class _Awaited(Struct):
     """Announced events of one publisher that have not all come yet."""
 
     first: int  # the lowest announced number that has not come
@@ -346,6 +345,9 @@ class Tree:
         if self._spared:
             return
         ctx = self._ctx
+        # No link brings anything to a member that has had no event: the publisher passed it by.
+        gathered_ms = ctx.config.dissemination.lazy_delay_ms
+        patience_ms = gathered_ms if self.is_untried else self._patience_ms
         for span in self._recent.lacking(message.spans):
             key = span.publisher, span.incarnation
             awaited = self._awaited.get(key)
@@ -353,7 +355,7 @@ class Tree:
                 if len(self._awaited) >= _AWAITED_MAX:
                     ctx.counters["missing_forgotten"] += 1
                     return
-                due = ctx.now + self._patience_ms
+                due = ctx.now + patience_ms
                 awaited = self._awaited[key] = _Awaited(span.first, span.last, due, ctx.now)
             awaited.first = min(awaited.first, span.first)
             awaited.last = max(awaited.last, span.last)
@@ -364,7 +366,7 @@ class Tree:
                 del self._feeds[key]  # its other end announces, so it does not push
             self._ask_for_losses(key, awaited)
         if self._awaited and not self._missing_armed:
-            self._arm_missing(self._patience_ms)
+            self._arm_missing(patience_ms)
 
     @property
     def topic(self) -> Topic:
