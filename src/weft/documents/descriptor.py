@@ -8,7 +8,7 @@ peers may publish, and the version before it (`parent`). An event descriptor is 
 The signature is a field of the document, the last one in dag-cbor's order of keys, so that all
 others are where the paper puts them and merkle paths read as it says. It signs the document without
 that field; the CID covers everything, the signature too. Nobody but the author can make a second
-signature that verifies (see `signing`), so nobody else can give one event two names.
+signature that verifies (see `signature.py`), so nobody else can give one event two names.
 
 Deviation: the paper's event has one `parent` and loses a branch when two publish at once. Here an
 event names all the heads its publisher knew, in ascending order, and the stream is a DAG.

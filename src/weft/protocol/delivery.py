@@ -12,7 +12,7 @@ anybody can check, and the user is told (`Warn`, `Peer.status`).
 There are two kinds of delivery. This module has the plain one, of a peer without a store: what
 comes is handed out at once and kept by nobody. `history/` has the other one, `History`, which
 stores an event before it is routed, opens the signed block that routing brings, and hands events
-out in the order of their stream. Both kinds have the same methods, so no layer asks whether there
+out in the order of their stream. Both kinds have the same methods, so no routing asks whether there
 is a store.
 
 Where its publisher keeps history, a run's payloads are signed blocks (`Run.sealed`). A peer without
@@ -34,10 +34,10 @@ twice in a life of this peer, as far as `recent.py` remembers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
@@ -110,8 +110,7 @@ class Taken(Enum):
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
 
 
-@dataclass(slots=True)
-class _Early:
+class _Early(Struct):
     """A run that came before an earlier one of its publisher."""
 
     run: Run
@@ -120,8 +119,7 @@ class _Early:
     since: Millis
 
 
-@dataclass(slots=True)
-class _Order:
+class _Order(Struct):
     """The early runs of one publisher's life in a topic."""
 
     life: Life
@@ -219,7 +217,7 @@ class Delivery:
 
     def _is_too_large(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether an event is; then the command is answered."""
-        if max(map(len, fact.payloads), default=0) <= self.ample_bytes:  # nearly always
+        if sum(map(len, fact.payloads)) <= self.ample_bytes:  # nearly always
             return False
         for payload in fact.payloads:
             reason = self.too_large(fact.topic, payload, origin)

@@ -18,8 +18,9 @@ says; what was published before that would lie before the beginning. Where no me
 half a minute (all are cut off), or all that are known keep no history, the stream begins with
 whatever comes.
 
-From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `ownership` (topics
-that have owners), `stream` (the only writer of what is known of a stream), `reader` (how what is
+From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `versions` (which
+version of an owned topic counts), `ownership` (topics that have owners), `wishes` (sub-topics for
+peers that own none), `stream` (the only writer of what is known of a stream), `reader` (how what is
 lacking is got), `server` (what other peers are answered).
 """
 

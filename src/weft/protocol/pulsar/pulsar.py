@@ -2,7 +2,7 @@
 is in, as a subscriber or as their root.
 
 Subscribing joins the topic's tree (`attachment.py`), in which events spread over all links
-(`events.py`). A peer outside of the tree hands an event to the first member it finds
+(`branch.py`). A peer outside of the tree hands an event to the first member it finds
 (`attachment.py`, `protocol/publication.py`).
 
 Links are watched by `protocol/liveness.py`, which pings silent peers. Besides, a beat comes down

@@ -29,10 +29,10 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
@@ -290,8 +290,7 @@ class AccessPoints:
         return rules.topics_active(self._own, self._offered, self._shared)
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """A lookup by walks."""
 
     topic: Topic

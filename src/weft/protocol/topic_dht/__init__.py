@@ -2,10 +2,10 @@
 Koldehofe 2004; the decisions are in `rules/roles.py` and `rules/treecast.py`).
 
 From below: `roles` is where a peer lies in a topic and what it is there, with the only writer of
-it; `lookup` finds forwarders and speaks with them; `initiator` makes this peer's own operations,
-`responder` answers others'; `stabilisation` is Algorithm 1, `samples` random routing and
-Algorithm 2. On top of these, `events` spreads a topic's events and repairs what got lost, and
-`routing` is all of it as the routing of a peer.
+it; `search` finds forwarders and speaks with them; `operations` makes this peer's own operations
+(`Initiator`) and answers others' (`Responder`); `upkeep` is Algorithm 1 (`Stabilisation`), and
+random routing with Algorithm 2 (`Samples`). On top of these, `events` spreads a topic's events and
+repairs what got lost, and `topic_dht` is all of it as the routing of a peer.
 
 Invariants, once no operation is under way and no message is lost (Lemma 4.2): a peer is forwarder
 or child of a topic if and only if it is subscribed; every child is at its closest forwarder; no

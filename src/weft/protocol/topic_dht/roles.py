@@ -8,14 +8,15 @@ C_p(v), or a *child* of the forwarder closest to it, with some other forwarders 
 `Role` is all that a peer remembers of one topic; `Roles` holds one per topic. Other layers read
 them and call their transitions; this module alone writes them:
 
-| transition | called by the layer, and when |
+| transition | called in, and when |
 | --- | --- |
-| `Roles.want`, `unwant`, `drop` | initiator: the user subscribes, unsubscribes, all is given up |
-| `Role.begin`, `end`, `pass_on` | initiator: an own operation is under way, over, another peer's |
-| `Roles.take_location`, `give_location` | initiator: the peer starts and stops forwarding |
-| `Role.become_child`, `orphan` | initiator, stabilisation: it has a parent, or none any more |
-| `Role.lock_for`, `unlock`, `expire` | responder: another peer's operation begins, ends, is late |
-| `Forwarder.adopt`, `release`, `moved` | responder, stabilisation: children come and go |
+| `Roles.want`, `unwant`, `drop` | `operations`: the user subscribes, unsubscribes, the role ends |
+| `Role.begin`, `end`, `pass_on` | `operations`: an own operation is under way, over, another's |
+| `Roles.take_location`, `give_location` | `operations`: the peer starts and stops forwarding |
+| `Role.become_child`, `orphan` | `operations`, `upkeep`: it has a parent, or none any more |
+| `Role.lock_for`, `unlock` | `operations`: another peer's operation begins, ends |
+| `Role.expire` | `upkeep`: the lease of another peer's operation is over |
+| `Forwarder.adopt`, `release`, `moved` | `operations`, `upkeep`: children come and go |
 
 Invariants: a peer is never forwarder and child of one topic; `operation` and `lock` belong to at
 most one operation each, so at most one of this peer's own and one of another peer's is under way
