@@ -24,6 +24,7 @@ passed on like any other: what a member missed, those below it missed as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Annotated, TypeAlias
 
@@ -360,9 +361,14 @@ class Branch(TopicPart):
         self.idle_cycles = self.idle_cycles + 1 if idle else 0
         return self.idle_cycles
 
-    def note_settled(self, settled: bool) -> None:
-        """Whether the roots are the closest peers, as far as this one has found."""
-        self.unsettled = not settled
+    def compare_roots(self, among: bool, others: Sequence[Contact]) -> None:
+        """A lookup has found the closest peers, `others` and perhaps this one (`among`): the roots
+        are settled if they are these."""
+        self.unsettled = not (among and all(one.peer in self.fellows for one in others))
+
+    def doubt_roots(self) -> None:
+        """This peer is a root for want of another: closer ones are looked for."""
+        self.unsettled = True
 
     def count_differing(self, other: PeerId, differs: bool) -> int:
         """How many comparisons in a row found that this linked member had seen something else.
