@@ -119,9 +119,9 @@ _AGAIN_BYTES = 4 << 20
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
 _REST_MS = 500
-"""guess: the first pause of an event before it is tried anew; doubles up to …"""
+"""guess: the first pause of an event before it is tried anew; doubles up to `_REST_MS_MAX`."""
 _REST_MS_MAX = 5_000
-"""guess: … this."""
+"""guess: the longest such pause."""
 _CROWDED = "too many publishes were waiting"
 _ISOLATED = "this peer met no other in time"
 _LEFT = "this peer left the network"
@@ -255,7 +255,7 @@ class _Doubted:
     )
 
     def __init__(self) -> None:
-        self.others: dict[PeerId, _Other] = {}  # that are asked about each run
+        self.others: BoundedDict[PeerId, _Other] = BoundedDict(OTHERS)  # asked about each run
         self.found = 0  # of late
         self.due: Millis | None = None  # when others yet are looked for
         self.seeking = False
@@ -279,10 +279,8 @@ class _Doubted:
     def admit(self, contact: Contact) -> _Other:
         """One more to ask; the one that was asked longest gives way."""
         self.used.renew(contact.peer, None)
-        self.others.pop(contact.peer, None)
-        while len(self.others) >= OTHERS:
-            del self.others[next(iter(self.others))]
-        other = self.others[contact.peer] = _Other(contact)
+        other = _Other(contact)
+        self.others.renew(contact.peer, other)
         self.found += 1
         return other
 
