@@ -22,10 +22,13 @@ GOALS = (
     Goal("ingest_duckdb_ratio", "ratios", "CPU of an ingest of 10⁷ rows over DuckDB's", most=5),
     Goal("profile_duckdb_ratio", "ratios", "the same for a profile", most=5),
     Goal("trace_duckdb_ratio", "ratios", "the same for a trace of as many records", most=5),
+    Goal("universe_s", "universe", "s for a universe of 10⁸ memberships", most=3_600),
+    Goal("universe_peak_gb", "universe", "GB of memory for it", most=12),
+    Goal("universe_driver_gb", "universe", "GB of it in the driver", most=2),
     Goal("namespaces_same", "namespaces", "1 if a worker's loss changes nothing", least=1),
     Goal("add_200_rows_cpu_s", "growth", "CPU s to add 200 rows to 10.3 million", most=8),
 )
-ON_REQUEST = ("livejournal", "namespaces")  # a quarter of an hour; needs the rights of root
+ON_REQUEST = ("livejournal", "universe", "namespaces")  # long, long; needs the rights of root
 
 
 def main(argv: list[str] | None = None) -> int:

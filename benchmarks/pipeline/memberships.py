@@ -41,14 +41,15 @@ def memberships(count: int) -> Path:
 
 
 def drawn(
-    count: int, random: np.random.Generator
+    count: int, random: np.random.Generator, topics_max: int = 0
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Distinct pairs whose popularity falls off with the rank, for users and topics alike.
+    """Distinct pairs whose popularity falls off with the rank, for users and topics alike, of which
+    there are by default so many that twenty pairs come to each.
 
     A rank drawn as N·u^k has a density that goes with rank^(1/k - 1): exponents of 0.67 and 0.75
     for the k here, as measured on the users and topics of social networks.
     """
-    users_max, topics_max = max(64, count // 10), max(64, count // 20)
+    users_max, topics_max = max(64, count // 10), topics_max or max(64, count // 20)
     wanted = count + count // 4  # some are drawn twice
     users = (users_max * random.random(wanted) ** 3).astype(np.int64)
     topics = (topics_max * random.random(wanted) ** 4).astype(np.int64)

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 POLL_S = 0.1  # guess: what a process does after it was last seen is lost
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_USER, _SYSTEM, _STARTED, _RESIDENT = 11, 12, 19, 21
+_PARENT, _USER, _SYSTEM, _STARTED, _RESIDENT = 1, 11, 12, 19, 21
 Result = TypeVar("Result")
 
 
@@ -35,7 +35,7 @@ def children(without: int | None = None) -> dict[int, list[str]]:
     below: dict[int, list[int]] = {}
     for pid, fields in table.items():
         if fields is not None:
-            below.setdefault(int(fields[1]), []).append(pid)
+            below.setdefault(int(fields[_PARENT]), []).append(pid)
     found: dict[int, list[str]] = {}
     waiting = [os.getpid()]
     while waiting:
@@ -48,8 +48,9 @@ def children(without: int | None = None) -> dict[int, list[str]]:
 
 
 class Watch:
-    """What the processes below this one use in all, and the most memory at once, while a `with`
-    block runs."""
+    """What the processes below this one use in all, and the most memory that they and this one have
+    at once, while a `with` block runs. The driver is this process and those that it started itself:
+    Java, but not the Python workers below it."""
 
     def __init__(self, without: int | None = None) -> None:
         self._without = without
@@ -59,6 +60,7 @@ class Watch:
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._before = 0.0
         self.peak_bytes = 0  # what processes share is counted in each
+        self.driver_peak_bytes = 0
 
     def _poll(self) -> None:
         while not self._over.wait(POLL_S):
@@ -70,9 +72,17 @@ class Watch:
             for pid, fields in found.items():
                 used = int(fields[_USER]) + int(fields[_SYSTEM])
                 self._seen[pid, fields[_STARTED]] = used
-            resident = sum(int(fields[_RESIDENT]) for fields in found.values()) * _PAGE
-            self.peak_bytes = max(self.peak_bytes, resident)
+            self._look_at_memory(found)
             return sum(self._seen.values()) / _TICKS
+
+    def _look_at_memory(self, found: dict[int, list[str]]) -> None:
+        here = _stat(os.getpid())
+        own = 0 if here is None else int(here[_RESIDENT])
+        below = sum(int(fields[_RESIDENT]) for fields in found.values())
+        started = (fields for fields in found.values() if int(fields[_PARENT]) == os.getpid())
+        driver = own + sum(int(fields[_RESIDENT]) for fields in started)
+        self.peak_bytes = max(self.peak_bytes, (own + below) * _PAGE)
+        self.driver_peak_bytes = max(self.driver_peak_bytes, driver * _PAGE)
 
     def __enter__(self) -> Self:
         self._before = self._look()
@@ -92,7 +102,7 @@ class Watch:
 def timed(
     work: Callable[[], Result], without: int | None = None
 ) -> tuple[Result, dict[str, float]]:
-    """What some work gives, the time it takes, its CPU time and its peak of memory."""
+    """What some work gives, the time it takes, its CPU time and its peaks of memory."""
     begun = time.perf_counter()
     with Watch(without) as watch:
         result = work()
@@ -101,4 +111,5 @@ def timed(
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "peak_gb": watch.peak_bytes / 1e9,
+        "driver_gb": watch.driver_peak_bytes / 1e9,
     }

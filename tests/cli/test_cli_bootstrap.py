@@ -223,6 +223,7 @@ def test_missing_venv_module_says_which_package(
         (["bench", "pipeline", "--only", "prune"], ("core", "engine", "pipeline", "bench")),
         (["cluster", "up", "--workers", "2"], ("core", "engine", "pipeline")),
         (["demo", "--out", "there"], ("core", "pipeline", "lab")),
+        (["demo", "--no-measure"], ("core", "lab")),
         (["trace", "measure", "there", "--follow"], ("core", "pipeline", "lab")),
         (["trace", "convert", "go.pb", "lines.jsonl"], ("core",)),
         (["test", "tests/cli", "-x"], bootstrap.EVERYTHING),

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli import bootstrap
+from weft.cli import bootstrap, peer
 from weft.cli.main import extra_of, extras_for
-from weft.cli.parser import addresses_in
+from weft.cli.parser import addresses_in, parser_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWLJ6EeRAkBqB6pD4NbRHgS1d8YiUwr283MVKyjpv6AGt7"
@@ -63,6 +63,20 @@ def test_files_that_people_look_for() -> None:
     for name in ("CONTRIBUTING.md", "Dockerfile", "compose.yaml", "packaging/weft.service"):
         assert (ROOT / name).is_file()
     assert project()["version"] == weft.__version__
+
+
+def test_the_service_starts_a_first_peer_and_others_by_their_options() -> None:
+    unit = (ROOT / "packaging" / "weft.service").read_text()
+    [line] = re.findall(r"^ExecStart=/opt/weft/bin/weft peer (.+)$", unit, re.MULTILINE)
+    assert "\nEnvironmentFile=-/etc/weft/options\n" in unit  # it may be missing
+    words = line.replace("%H", "first.example.org").split()
+    parser = parser_for("peer", peer)
+    first = parser.parse_args([word for word in words if word != "$WEFT_OPTIONS"])
+    assert not first.join and words[-1] == "$WEFT_OPTIONS"
+    [more] = re.findall(r"'WEFT_OPTIONS=(.+)'", unit)
+    assert more.split()[0] == "--bootstrap"
+    told = parser.parse_args([*words[:-1], "--join", ADDRESS, "--announce", "second.example.org"])
+    assert told.join == [ADDRESS] and told.announce == "second.example.org"
 
 
 def test_bootstrap_files_say_where_to_join(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from weft.demo.output import Output
+from weft.demo.report import KINDS
 from weft.net.errors import UsageError
+from weft.protocol import messages
 
 
 def test_folder_is_made_marked_and_cleared(tmp_path: Path) -> None:
@@ -30,3 +33,14 @@ def test_foreign_folder_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not empty"):
         Output(tmp_path).prepare()
     assert (tmp_path / "summary.json").read_text() == text
+
+
+def test_every_kind_of_message_in_the_report_is_explained() -> None:
+    """Those of the ways that the demonstration goes: TERA, without a store."""
+    rooms = ("tera", "delivery", "liveness", "membership", "multi_topic", "publication", "recent")
+    sent = {
+        kind.__name__
+        for kind in get_args(messages.AnyMessage)
+        if kind.__module__.split(".")[2] in rooms
+    }
+    assert len(sent) > 30 and not sent - set(KINDS)

@@ -30,6 +30,7 @@ from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera
 from weft.protocol.wire import Span
+from weft.rules.capacity import links_most
 
 M = TypeVar("M")
 T = Topic("/t")
@@ -357,7 +358,8 @@ def check(peer: Peer, effects: Iterable[seam.Effect] = ()) -> None:
     for topic, state in peer.tera.topics.items() if isinstance(peer.routing, Tera) else ():
         _check_view(peer, state.view.peers)
         _check_events(peer, topic)
-        assert len(state.links.linked) <= config.links.most
+        links = config.links
+        assert len(state.links.linked) <= links_most(links.most, links.wanted, config.capacity)
         if state.tree is not None:
             assert not state.tree.eager.keys() & state.tree.lazy.keys()
             assert state.tree.eager.keys() | state.tree.lazy.keys() == state.links.linked.keys()

@@ -12,6 +12,6 @@ def views_of(outcome: Outcome, topic: int, round_: int) -> Ids:
     """One topic's views, a row per member."""
     overlays = outcome.overlays
     at = int(np.searchsorted(overlays.topics, topic))
-    starts, view = overlays.starts(), int(overlays.views()[at])
+    starts, view = outcome.starts(), int(overlays.views()[at])
     members = int(overlays.sizes()[at])
     return outcome.at(round_)[starts[at] : starts[at + 1]].reshape(members, view)

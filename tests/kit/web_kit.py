@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import weft
 from net_kit import keeping
 from weft.store.memory import MemoryStore
+from weft.web.connections import Connections
+from weft.web.guard import READS_PER_S
 from weft.web.server import Web
 from weft.web.source import Single
 
@@ -21,9 +23,23 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @asynccontextmanager
 async def served(
-    peer: weft.Peer, lab: Path = Path("nowhere"), token: str = TOKEN, where: str = "127.0.0.1:0"
+    peer: weft.Peer,
+    lab: Path = Path("nowhere"),
+    token: str = TOKEN,
+    where: str = "127.0.0.1:0",
+    proxies: Sequence[str] = (),
+    connections: Connections | None = None,
+    reads_per_s: float = READS_PER_S,
 ) -> AsyncGenerator[Web, None]:
-    async with Web(Single(peer), where, lab=lab, token=token) as web:
+    async with Web(
+        Single(peer),
+        where,
+        lab=lab,
+        token=token,
+        proxies=proxies,
+        connections=connections,
+        reads_per_s=reads_per_s,
+    ) as web:
         yield web
 
 

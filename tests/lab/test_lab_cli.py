@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from weft.cli import lab
+from weft.cli import lab, versus
 from weft.cli.main import read
 from weft.cli.problem import USAGE, Problem
 from weft.lab import verdict
@@ -43,6 +44,13 @@ def some_verdict(**changes: Any) -> Verdict:
         "command": "./weft lab run tera-4a --quick --seeds 1",
     }
     return Verdict(**{**settings, **changes})
+
+
+@pytest.mark.parametrize(("name", "command"), [("lab", lab), ("versus", versus)])
+def test_a_lake_at_an_address_stays_an_address(name: str, command: ModuleType) -> None:
+    words = ("run", "stan-7") if command is lab else ()
+    given = read(name, command, (*words, "--trace", "s3a://bucket/lake"))
+    assert given.trace == "s3a://bucket/lake"
 
 
 def test_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:

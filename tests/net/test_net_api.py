@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 from dataclasses import replace
@@ -423,6 +424,56 @@ async def test_arguments_of_a_wrong_kind_are_named_and_not_overlooked() -> None:
     for announce in ("a b:c", "a b", "a/b", "0.0.0.0", "[::]:4001"):
         with pytest.raises(weft.ListenError, match=re.escape(f"cannot announce {announce!r}")):
             await weft.Peer.start(announce=announce)
+
+
+async def test_a_peer_is_opened_for_a_block_or_for_its_caller() -> None:
+    opening = weft.Peer.open()
+    for _ in range(2):
+        async with opening as peer:
+            with pytest.raises(weft.UsageError, match="open with this peer"):
+                await opening.__aenter__()
+        assert peer.closed
+    async with await opening as peer:  # as with nats-py
+        assert not peer.closed
+    assert peer.closed
+    peer = await weft.Peer.open()
+    await peer.close()
+
+
+async def test_a_closed_peer_neither_joins_nor_serves() -> None:
+    peer = await weft.Peer.start()
+    await peer.close()
+    with pytest.raises(weft.ClosedError):
+        peer.join(peer.address)
+    with pytest.raises(weft.ClosedError):
+        await peer.serve_metrics("127.0.0.1:0")
+
+
+async def test_a_peer_that_is_used_in_another_event_loop_says_so() -> None:
+    """Its answers would never come there."""
+    async with weft.Peer.open(store=":memory:") as peer:
+
+        async def use() -> list[object]:
+            calls = (peer.publish("/x", b""), peer.publish(["/x", "/y"], b""), peer.close())
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        for error in await asyncio.to_thread(lambda: asyncio.run(use())):
+            assert isinstance(error, weft.UsageError) and "another event loop" in str(error)
+        for sync in (peer.subscribe, peer.consume):
+            with pytest.raises(weft.UsageError, match="another event loop"):
+                await asyncio.to_thread(sync, "/x")
+        assert not peer.closed
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_events_that_no_peer_took_are_dropped_only_without_a_store(
+    stored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with weft.Peer.open(config=LIVELY, store=":memory:" if stored else None) as peer:
+        assert (await peer.publish("/x", b"")).outcome == "queued"
+    warned = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    lost = ["closing: no peer has taken some of the latest events; they are dropped"]
+    assert warned == ([] if stored else lost)
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,24 @@ async def test_publishing_into_ones_own_unread_subscription_does_not_lock_up() -
         assert sub.dropped == 89
 
 
+async def test_a_run_makes_room_when_its_last_event_is_taken() -> None:
+    count = 150
+    async with node(SMALL) as a:
+        a.machine.react = deliver_payloads
+        sub = await a.runtime.subscribe(TOPIC)
+        for number in range(count):
+            await a.runtime.publish(TOPIC, b"%d" % number, "sent")
+        await turn()
+        waits = asyncio.create_task(a.runtime.publish(TOPIC, b"later", "sent"))
+        for number in range(count):
+            await turn()
+            assert len(sub) == count - number and not waits.done()
+            assert (await anext(sub)).payload == b"%d" % number
+        assert len(sub) == 0
+        await waits
+        assert (await anext(sub)).payload == b"later"
+
+
 TINY = quick(subscription_events_max=10, subscription_patience_ms=100)
 
 

@@ -118,6 +118,17 @@ def test_bounds_of_the_messages_are_enforced() -> None:
             codec.decode(body_of(codec.encode(message)))
 
 
+@given(any_message)
+def test_a_message_may_be_written_longer_than_need_be(message: m.AnyMessage) -> None:
+    """The array's length in two bytes, its tag in a byte of its own."""
+    body = body_of(codec.encode(message))
+    assert body[0] & 0xF0 == 0x90 and body[1] < 0x80
+    length, tag = bytes((0, body[0] & 0x0F)), body[1:2]
+    assert codec.decode(b"\xdc" + length + tag + body[2:]) == message
+    assert codec.decode(body[:1] + b"\xcc" + tag + body[2:]) == message
+    assert codec.decode(b"\xdc" + length + b"\xcc" + tag + body[2:]) == message
+
+
 def test_a_greeting_is_no_message_and_a_message_is_no_greeting() -> None:
     with pytest.raises(FrameFault):
         codec.decode(body_of(codec.encode(codec.Hello(1, "weft", "", "x"))))

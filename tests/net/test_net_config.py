@@ -64,6 +64,8 @@ def test_settings_are_read_into_their_places(tmp_path: Path) -> None:
         ("[network]\nqueue_soft_bytes = 99999999", "must not exceed network.queue_hard_bytes"),
         ("network = 3", "'network' must be a table: write [network]"),
         ("[protocol.cyclon]\nview_size = 1", "[protocol.cyclon] cyclon.view_size must be 2 to 63"),
+        ("[protocol]\ncapacity = 0", "capacity: from 0.1 to 100, where a usual peer has 1"),
+        ("[protocol]\ncapacity = nan", "capacity: from 0.1 to 100"),
         ("[protocol.dissemination]\nscheme = 'loud'", "'protocol.dissemination.scheme'"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 import weft
 from net_kit import node, turn, until
 from swarm_kit import together
+from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
 from weft.net.runtime import GATHERED_BYTES_MAX
@@ -44,6 +45,25 @@ async def test_events_of_one_turn_are_one_run_and_come_in_order() -> None:
         assert {one.outcome for one in receipts} == {"sent"}
         assert b.counters["payloads_received"] == count
         assert b.counters["runs_received"] == 3
+
+
+async def test_events_with_headers_and_without_travel_in_one_run() -> None:
+    headers = {"kind": "order"}
+    envelope = wrap(headers, b"")
+    sent = [(b"1", {}), (b"2", headers), (envelope, {}), (b"\xff" * 20, {}), (b"3", {})]
+    async with (
+        weft.Peer.open(config=LIVELY) as a,
+        weft.Peer.open(config=LIVELY, join=a.address, decode=len) as b,
+    ):
+        await a.subscribe(X)
+        sub = await b.subscribe(X)
+        await until(lambda: linked(a) and linked(b), "a link")
+        for payload, beside in sent:
+            await a.publish(X, payload, headers=beside)
+        notes = [await anext(sub) for _ in sent]
+        assert [(note.payload, note.headers) for note in notes] == sent
+        assert [note.value for note in notes] == [len(payload) for payload, _ in sent]
+        assert b.counters["runs_received"] == 1
 
 
 async def test_a_lone_event_goes_out_alone() -> None:

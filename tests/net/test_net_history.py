@@ -287,6 +287,17 @@ async def test_an_event_from_elsewhere_is_an_error(
             await anext(made_up)
 
 
+async def test_a_peer_without_others_to_ask_says_at_once_that_it_does_not_know_an_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "SEEK_SECONDS", None)  # for ever
+    async with weft.Peer.open(config=keeping(), store=":memory:") as peer:
+        made_up = peer.subscribe(T, since=cid_text(cid_of(b"made up")))
+        async with asyncio.timeout(60):
+            with pytest.raises(weft.PositionUnknown, match="neither this peer nor a member"):
+                await anext(made_up)
+
+
 async def test_following_shows_other_claims_and_a_second_create_is_told_of_the_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

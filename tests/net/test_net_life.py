@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from test_net_api import LIVELY
 import weft
 from net_kit import turn, until
 from weft.ids import Contact, PeerId
-from weft.net.life import WAITING_MAX, Life
+from weft.net.life import WAITING_MAX, Life, LifeEvents
 from weft.store.memory import MemoryStore
 
 HERE = Contact(PeerId(b"h" * 32), "/ip4/127.0.0.1/tcp/4001")
@@ -60,6 +62,24 @@ async def test_a_supervisor_sees_isolation_come_and_go() -> None:
         peer.events()
 
 
+async def test_that_a_peer_knows_another_is_told_with_the_step_that_shows_it() -> None:
+    told: Counter[str] = Counter()
+
+    async def watch(events: LifeEvents) -> None:
+        async for event in events:
+            told[event.kind] += 1
+
+    async with weft.Peer.open(config=LIVELY) as first:
+        watching = asyncio.create_task(watch(first.events()))
+        async with weft.Peer.open(join=first.address, config=LIVELY):
+            while first.isolated:
+                assert "joined" not in told
+                await turn()
+            await turn()
+            assert told["isolated"] == told["joined"] == 1
+        watching.cancel()
+
+
 async def test_joined_waits_for_the_first_peer_to_come() -> None:
     async with (
         weft.Peer.open(config=LIVELY) as first,
@@ -105,6 +125,29 @@ async def test_a_wrong_peer_id_is_told_at_once(caplog: pytest.LogCaptureFixture)
             await until(lambda: "cannot join by" in caplog.text, "the line in the log")
             assert f"{first.id} answers at this address" in caplog.text
             assert f"wanted peer {third.id}" in second.unanswered[mixed]
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+async def test_a_web_server_is_told_from_a_peer(secure: bool) -> None:
+    """By what it says: plain text, or the alert that it knows no such protocol over TLS."""
+    no_protocol = bytes((21, 3, 3, 0, 2, 2, 120))  # a fatal alert (RFC 8446, 6; RFC 7301, 3.2)
+    says = no_protocol if secure else b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    served: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        await reader.read(1)
+        writer.write(says)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, weft.Peer.open(config=LIVELY) as other:
+        port = server.sockets[0].getsockname()[1]
+        address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{other.id}"
+        async with weft.Peer.open(join=address, config=LIVELY) as peer:
+            words = "speaks TLS, but not weft" if secure else "is no weft peer: it does not speak"
+            await until(lambda: words in peer.unanswered[address], "the reason")
+        for writer in served:
+            writer.close()
 
 
 async def test_an_address_that_never_answered_is_named_in_the_log(

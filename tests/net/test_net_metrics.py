@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import weft
 from net_kit import keeping, until
 from weft.net.errors import MetricsError
-from weft.net.metrics import Histogram
+from weft.net.exposition import HELP, labelled
+from weft.net.metrics import Counters, Histogram
 from weft.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,35 @@ async def test_reasons_are_labels_and_everything_is_explained() -> None:
     assert not [name for name in families if "refused_" in name or "fault_" in name]
 
 
+def test_every_counter_is_explained_in_words_of_its_own() -> None:
+    """Also those that no peer of the tests counts: the source names them all."""
+    named: set[str] = set()
+    for path in (ROOT / "src" / "weft" / "protocol").rglob("*.py"):
+        text = path.read_text()
+        named.update(re.findall(r'counters\["(\w+)"\]', text))
+        named.update(re.findall(r'note_received\(\S+, "(\w+)"', text))
+        named.update(*(f.split('"')[1::2] for f in re.findall(r"counted = (.+)", text)))
+    counters = {f"net_{one.name}" for one in fields(Counters) if one.type == "int"}
+    metrics = {labelled(name)[0] for name in (*named, *counters)}
+    assert len(metrics) > 100 and not metrics - set(HELP)
+    repeated = [name for name, said in HELP.items() if said.lower() == name.replace("_", " ")]
+    assert not repeated
+
+
+async def test_head_is_answered_as_get_without_the_text() -> None:
+    async with weft.Peer.open(config=keeping()) as peer:
+        host, _, port = (await peer.serve_metrics("127.0.0.1:0")).rpartition(":")
+        answers = []
+        for method in (b"GET", b"HEAD"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(method + b" /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            answers.append((head.split(b"\r\n")[:2], bool(body)))
+            writer.close()
+        assert answers[0][0] == answers[1][0] and b"200 OK" in answers[0][0][0]
+        assert [has_body for _, has_body in answers] == [True, False]
+
+
 async def test_latencies_and_sizes_are_histograms() -> None:
     families = {one.name: one for one in text_string_to_metric_families(await metrics())}
     sizes = {
@@ -56,6 +87,16 @@ async def test_latencies_and_sizes_are_histograms() -> None:
     latency = {sample.name: sample.value for sample in families["weft_delivery_seconds"].samples}
     assert latency["weft_delivery_seconds_count"] == 3
     assert latency["weft_delivery_seconds_sum"] > 0
+
+
+async def test_only_what_a_subscription_wants_counts_as_delivered() -> None:
+    async with weft.Peer.open() as peer:
+        others = await peer.subscribe("/x", own=False)
+        await peer.publish("/x", b"own")
+        assert len(others) == 0
+        families = {one.name: one for one in text_string_to_metric_families(peer.metrics())}
+        for name in ("weft_payload_bytes", "weft_delivery_seconds"):
+            assert {sample.value for sample in families[name].samples} == {0}
 
 
 def test_values_on_a_bound_are_within_it() -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samples import content, weft_trace
+from weft.lab import sources
 from weft.pipeline import delta
 from weft.pipeline.conversion import converted
 from weft.pipeline.delta import Overtaken
@@ -299,6 +300,10 @@ def test_a_lake_in_s3(
     assert Lake(place, version=1).memberships(spark).count() == 2
     table = Location.of(place) / "memberships"
     assert DeltaTable(table.for_delta, storage_options=table.delta_options).version() == 1
+    [source] = sources.find(tmp_path, place).found  # as `weft lab run --trace`
+    assert (source.name, source.is_ready) == ("lake", True)
+    assert source.memberships(spark, seed=1).count() == 4
+    assert source.fingerprint() == lake.version.content
     assert tidied(place).forgotten == 2 and Lake(place).memberships(spark).count() == 4
     assert len(history(place)[0]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.csv", "two.tsv"]

@@ -166,7 +166,7 @@ def test_fitness_is_computed_overlay_by_overlay(spark: SparkSession) -> None:
     topic = int(OVERLAYS.topics[2])
     members = OVERLAYS.members[OVERLAYS.offsets[2] : OVERLAYS.offsets[3]]
     views = np.searchsorted(members, views_of(outcome, topic, 8)).astype(np.int32)
-    expected = fitness(views)
+    expected = fitness(views.ravel(), np.full(len(views), views.shape[1]))
     row = rows[topic, 8]
     assert (row.members, row.view) == views.shape
     assert (row.weak, row.strong, row.unlinked) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import weft as weft_package
 from processes import ENVIRONMENT, run
 from weft.pipeline import resources, standby
 from weft.pipeline.session import SessionError, SessionSettings, opened
@@ -47,8 +49,21 @@ with opened(SessionSettings(known.address, token=known.token)) as spark:
     print("tasks", parallelism(spark), parallelism(spark))
     print("zone", spark.conf.get("spark.sql.session.timeZone"))
     cancel(spark)
+with opened(SessionSettings(f"{known.address}/;token={known.token}")) as spark:
+    print("as another's", spark.range(3).count())
 print("mode", os.environ.get("SPARK_CONNECT_MODE_ENABLED"))
 print("left", [row.process for row in found if os.path.exists(f"/proc/{row.process}")])
+"""
+# Of a server that this package did not start, only what it says of itself is known.
+ELSEWHERE = """
+import sys
+from weft.pipeline.session import SessionError, SessionSettings, opened
+
+try:
+    with opened(SessionSettings(sys.argv[1])):
+        print("taken")
+except SessionError as error:
+    print(error)
 """
 
 
@@ -60,10 +75,10 @@ def test_a_spark_that_stays_serves_its_user_and_leaves_nothing(
     assert folder == tmp_path / "spark"
     environment = {**ENVIRONMENT, "WEFT_HOME": str(tmp_path)}
 
-    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def python(*arguments: str, package: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments],
-            env=environment,
+            env={**environment, **({"PYTHONPATH": str(package)} if package else {})},
             capture_output=True,
             text=True,
             check=False,
@@ -88,12 +103,20 @@ def test_a_spark_that_stays_serves_its_user_and_leaves_nothing(
             "remote True True",
             "tasks 2 2",
             "zone UTC",
+            "as another's 3",
             "mode None",
             "left []",
         ], done.stderr
+        other = tmp_path / "other"
+        shutil.copytree(Path(weft_package.__file__).parent, other / "weft")
+        (other / "weft" / "changed.py").write_text("")
+        done = python("-c", ELSEWHERE, f"{made.address}/;token={made.token}", package=other)
+        said_of_it = f"{made.address}: its Python has another version of weft\n"
+        assert done.stdout == said_of_it, done.stderr
+        running = len(made.processes())  # what worked for others stays with the server
     finally:
         ended = python(*weft, "down")
-    assert ended.stderr == "weft: ended 1 processes\n"
+    assert ended.stderr == f"weft: ended {running} processes\n"
     assert not made.processes()
     assert {path.name for path in folder.iterdir()} == {"spark.log"}
     assert standby.found() is None

@@ -116,6 +116,46 @@ def test_at_its_end_a_member_without_room_swaps_an_entry() -> None:
     assert view(rig) == sorted({2, 3, 4, 5, 9} - {given})
 
 
+def topic_view(rig: Rig) -> list[int]:
+    return sorted(number_of(peer) for peer in rig.peer.tera.topics[T].view.peers)
+
+
+def walked_in_topic() -> tuple[Rig, ShuffleRequest]:
+    """A member that a walk in its topic told of peer 9, and what it asks peer 9."""
+    rig = Rig(1)
+    rig.subscribe()
+    rig.link(2)
+    before = topic_view(rig)
+    effects = rig.hear(5, JoinWalk(T, contact(9), 0))
+    [(to, question)] = everything_sent(effects)
+    assert to == 9 and isinstance(question, ShuffleRequest) and question.topic == T
+    assert topic_view(rig) == before
+    return rig, question
+
+
+def test_in_a_topic_the_newcomer_of_a_walk_is_taken_in_when_it_says_that_it_is_a_member() -> None:
+    rig, question = walked_in_topic()
+    rig.hear(9, ShuffleReply(T, question.tick, [entry(8)], NO_NEWS))
+    assert {8, 9} <= {*topic_view(rig)}
+
+
+def test_and_one_that_another_named_is_not() -> None:
+    rig, question = walked_in_topic()
+    rig.hear(9, ShuffleReply(T, question.tick, [], NO_NEWS, member=False))
+    assert 9 not in topic_view(rig)
+
+
+def test_walks_in_a_topic_have_few_asked_between_two_exchanges() -> None:
+    rig = Rig(1, c.Config(cyclon=c.Cyclon(view_size=8, shuffle_length=4)))
+    rig.subscribe()
+    rig.link(2, 3, 4, 5)
+    rig.wait(30_000)
+    asked = [
+        told(rig.hear(2, JoinWalk(T, contact(one), 0)), ShuffleRequest) for one in range(9, 40)
+    ]
+    assert 0 < sum(map(len, asked)) <= 8
+
+
 @pytest.mark.parametrize("joiner", [1, 2])
 def test_a_walk_for_oneself_or_a_neighbour_changes_nothing(joiner: int) -> None:
     rig = Rig(1, SMALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol_kit import (
     Group,
     Rig,
@@ -219,22 +221,67 @@ def test_others_are_asked_later_and_again() -> None:
         assert contact(5).peer in walk.avoid
         effects = rig.hear(2, LookupHit(walk.lookup, contact(other)))
         asked += told(effects, RouteCheck)
+        rig.hear(other, known([1], []))
         rig.hear(2, LookupMiss(lookup_number(effects)))
     assert asked == [10, 11]
-    assert sent(rig.wait(5_000), LookupWalk) == []  # that was enough
+    assert lookups_s(rig) == []  # that was enough
 
 
-def test_after_losses_others_are_asked_for_some_minutes_more() -> None:
-    """Those that took the event may have been liars, or all that a cut had left to ask."""
-    rig = with_others()
-    rig.lose(77)
+def lookups_s(rig: Rig) -> list[int]:
+    """When others are looked for from now on; none is found."""
     asked_s = []
     for second in range(1, 301):
         rig.meet(2)
         for _, walk in sent(rig.wait(1_000), LookupWalk):
             asked_s.append(second)
             rig.hear(2, LookupMiss(walk.lookup))
-    assert asked_s == [5, 10, 40, 100, 220]
+    return asked_s
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_after_losses_others_are_asked_for_some_minutes_more(second: bool) -> None:
+    """Those that took the event may have been liars, or all that a cut had left to ask."""
+    rig = with_others(*([10] if second else []))
+    if second:
+        rig.hear(10, known([1], []))
+    rig.lose(77)
+    assert lookups_s(rig) == [5, 10, 40, 100, 220]
+
+
+def test_and_so_they_are_if_no_second_one_has_it() -> None:
+    """A liar was all that a cut left to ask, and no peer counted as lost yet."""
+    rig = with_others()
+    assert lookups_s(rig) == [5, 10, 40, 100, 220]
+
+
+def test_what_one_peer_says_twice_counts_once() -> None:
+    rig = with_others()
+    rig.hear(5, known([1], []))
+    rig.hear(5, result(1, True))
+    rig.hear(66, result(1, True))  # nobody asked this one
+    assert lookups_s(rig) == [5, 10, 40, 100, 220]
+
+
+def test_one_that_lacked_it_and_took_it_is_a_second_one() -> None:
+    rig = with_others(6)
+    rig.wait(SPREAD_MS)
+    assert told(rig.hear(6, known([], [1])), RouteEvent) == [6]
+    rig.hear(6, result(1, True))
+    assert lookups_s(rig) == [5, 10]
+
+
+def test_one_that_lacks_it_does_not_give_way_to_one_that_is_found() -> None:
+    rig = with_others(6, 7, 8)
+    for number in (6, 7, 8):
+        rig.hear(number, known([1], []))
+    assert lookups_s(rig) == [5, 10]
+    rig.publish()
+    number = lookup_number(rig.hear(5, result(2, True)))
+    assert told(rig.wait(CHECK_MS), RouteCheck) == [6, 7, 8]
+    rig.hear(6, known([], [2]))  # it may be on its way
+    rig.hear(2, LookupHit(number, contact(9)))
+    assert 6 in told(rig.wait(SPREAD_MS), RouteCheck)
+    assert told(rig.hear(6, known([], [2])), RouteEvent) == [6]
 
 
 def test_a_member_says_what_has_come_to_it() -> None:

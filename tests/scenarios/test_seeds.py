@@ -106,6 +106,23 @@ def test_an_event_from_outside_is_not_lost_to_one_that_lies(
     assert result.violations == [], result.settings.command()
 
 
+def test_a_member_below_one_that_passes_nothing_on_is_heard() -> None:
+    """Its parent is its only way into the tree, and has seen all that it has."""
+    settings = ScenarioSettings(
+        5, 20, 1, 6, routing="pulsarcast", calm=True, hostile=30, attack="black-hole"
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_nobody_is_walked_into_a_topic_by_another() -> None:
+    """A hostile peer walks honest ones into topics that they are not in; with gossip, members send
+    events to all that they take for one."""
+    settings = ScenarioSettings(1, 5, 2, 6, scheme="gossip", calm=True, hostile=20, attack="spam")
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_a_root_that_lacks_events_with_a_fellow_asks_elsewhere() -> None:
     """Two of three roots lack what the third, a hostile one, drops. They agree with each other,
     which says nothing of the third."""

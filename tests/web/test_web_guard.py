@@ -9,8 +9,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from web_kit import BEARER, alone, publish, request, subscribed
-from weft.web.guard import BODY_BYTES_MAX, Allowance
+import weft
+from net_kit import keeping
+from web_kit import BEARER, alone, publish, request, served, subscribed
+from weft.web.guard import BODY_BYTES_MAX, STREAMS_MAX, Allowance
 
 PUBLISH = "/api/publish?topic=/a"
 
@@ -82,16 +84,41 @@ async def test_a_client_has_so_many_streams_and_others_are_answered_meanwhile() 
         for number in range(40):
             events = subscribed(web, f"/api/events?topic=/{number}")
             statuses.append((await stack.enter_async_context(events)).answer.status)
-        assert statuses.count(200) == 32 and set(statuses[32:]) == {429}
+        assert statuses.count(200) == STREAMS_MAX and set(statuses[STREAMS_MAX:]) == {429}
         assert (await request(web, "/api/status")).status == 200
 
 
 async def test_a_client_that_asks_without_end_is_told_to_wait() -> None:
-    async with alone() as web:
-        answers = await asyncio.gather(*(request(web, "/static/icon.svg") for _ in range(400)))
+    async with weft.Peer.open(config=keeping()) as peer, served(peer, reads_per_s=1) as web:
+        answers = await asyncio.gather(*(request(web, "/static/icon.svg") for _ in range(100)))
         refused = [answer for answer in answers if answer.status == 429]
         assert refused and refused[0].headers["retry-after"] == "1"
         assert (await publish(web, "/a", b"with the token")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told", "streams"),
+    [
+        (["127.0.0.1"], "203.0.113.7, 192.0.2.{}", 4),  # the last word is the proxy's own
+        (["127.0.0.0/8"], "192.0.2.{}", 4),
+        (["127.0.0.9"], "192.0.2.{}", 2),  # another machine is the proxy: anyone can say that
+        ([], "192.0.2.{}", 2),
+        (["127.0.0.1"], "2001:db8::{}", 2),  # one network: one client
+        (["127.0.0.1"], "2001:db8:{}::1", 4),
+    ],
+)
+async def test_clients_behind_a_proxy_have_limits_of_their_own(
+    proxies: list[str], told: str, streams: int
+) -> None:
+    async with weft.Peer.open(config=keeping()) as peer, AsyncExitStack() as stack:
+        web = await stack.enter_async_context(served(peer, proxies=proxies))
+        statuses = []
+        for number in (1, 2):
+            for _ in range(STREAMS_MAX):
+                said = {"X-Forwarded-For": told.format(number)}
+                events = subscribed(web, "/api/events?topic=/a", said)
+                statuses.append((await stack.enter_async_context(events)).answer.status)
+        assert statuses.count(200) == streams * STREAMS_MAX // 2
 
 
 def test_an_allowance_fills_again() -> None:

@@ -128,6 +128,18 @@ async def test_history_topics_and_status() -> None:
         assert (await request(web, "/api/peers/nobody")).status == 404
 
 
+async def test_large_events_come_in_several_answers() -> None:
+    async with alone() as web:
+        for number in range(4):
+            await publish(web, "/a", b"%d" % number + b"x" * 900_000)
+        seen, after = "", "beginning"
+        for path in ("/api/history?topic=/a", "/api/history?topic=/a&after=beginning"):
+            events = (await request(web, path)).json["events"]
+            seen, after = seen + "".join(event["payload"][0] for event in events), events[-1]["cid"]
+        rest = (await request(web, f"/api/history?topic=/a&after={after}")).json["events"]
+        assert (seen, [event["payload"][0] for event in rest]) == ("2301", ["2", "3"])
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

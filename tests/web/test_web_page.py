@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.browser import MISSING, browser, chromium
+from websockets.asyncio.client import connect
 
 import weft
 from net_kit import keeping
@@ -92,6 +95,49 @@ async def test_without_the_token_the_page_offers_no_publishing() -> None:
         shown = "document.getElementById('{}').checkVisibility()"
         assert not await tab.ask(shown.format("publish"))
         assert await tab.ask(shown.format("read-only"))
+
+
+@pytest.mark.skipif(not chromium(), reason=MISSING)
+async def test_a_single_peer_is_shown_with_its_neighbours() -> None:
+    async with together(3, config=keeping()) as peers, AsyncExitStack() as stack:
+        for peer in peers:
+            await stack.enter_async_context(await peer.subscribe("/a"))
+        web = await stack.enter_async_context(served(peers[0]))
+        tab = await stack.enter_async_context(browser())
+        await tab.open(web.url)
+        await tab.until("document.querySelectorAll('#overlay option').length == 2")
+        await tab.ask(
+            "(() => { const s = document.getElementById('overlay'); s.value = '/a';"
+            " s.dispatchEvent(new Event('change')); })()"
+        )
+        # Itself, and the two that it has links with, which cannot be asked from here.
+        await tab.until("legend.textContent.startsWith('blue: 3 known subscribers')")
+        assert (await tab.ask("document.getElementById('tile-since').textContent"))[:6] == "since "
+
+
+async def test_what_a_single_peer_gets_and_publishes_is_told_as_it_passes() -> None:
+    async with together(2, config=keeping()) as peers, AsyncExitStack() as stack:
+        for peer in peers:
+            await stack.enter_async_context(await peer.subscribe("/a"))
+        web = await stack.enter_async_context(served(peers[0]))
+        socket = await stack.enter_async_context(connect(f"ws://{web.address}/live"))
+        told: dict[str, list[Any]] = {}
+
+        async def until_told(kind: str) -> Any:
+            while True:
+                frame = json.loads(await socket.recv())
+                told.setdefault(frame["kind"], []).append(frame)
+                if frame["kind"] == kind:
+                    return frame
+
+        assert (await until_told("figures"))["figures"][0]["links"] == {"/a": [1]}
+        assert told["names"][0]["names"] == [peers[0].id, peers[1].id]
+        await peers[1].publish("/a", b"from the neighbour")
+        [[topic, _, reached]] = (await until_told("flow"))["events"]
+        assert (topic, reached) == ("/a", [[1, 0], [0, 1]])
+        await peers[0].publish("/a", b"from itself")
+        [[topic, _, reached]] = (await until_told("flow"))["events"]
+        assert (topic, reached) == ("/a", [[0, 0]])
 
 
 @pytest.mark.skipif(not chromium(), reason=MISSING)

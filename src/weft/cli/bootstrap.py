@@ -52,6 +52,8 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
 """Which groups a command needs; the longest matching row counts."""
 OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns", "--soak": "lab"}
 """Which group an option needs besides."""
+SPARES = {"--no-measure": "pipeline"}
+"""Which group is not needed with an option."""
 HELP = ("-h", "--help", "help")
 """Words that ask for a text, which any Python can print."""
 
@@ -75,7 +77,8 @@ def groups_for(arguments: Sequence[str]) -> tuple[str, ...]:
     known = next(NEEDS[words[:n]] for n in range(len(words), -1, -1) if words[:n] in NEEDS)
     given = {word.partition("=")[0] for word in arguments}
     more = dict.fromkeys(group for option, group in OPTIONS.items() if option in given)
-    return (*known, *(group for group in more if group not in known))
+    less = {group for option, group in SPARES.items() if option in given}
+    return tuple(group for group in dict.fromkeys((*known, *more)) if group not in less)
 
 
 def asks_help(arguments: Sequence[str]) -> bool:

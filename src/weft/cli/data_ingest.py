@@ -139,9 +139,10 @@ def run(args: argparse.Namespace) -> int:
     from weft.pipeline.location import Location
 
     options = _options(args)
-    Location.of(args.out)  # a mistake is told before anything is begun
+    place = Location.of(args.out)  # a mistake is told before anything is begun
     try:
-        files = listed(args.paths)  # before Spark is waited for
+        lake = place.local if place.is_local else None
+        files = listed(args.paths, lake)  # before Spark is waited for
         print(f"weft: {_many(len(files), 'file')}; starting Spark", file=sys.stderr)
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
         options_of_spark = QUICK if small else {}

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     output.prepare()
     plan = Plan(args.peers, args.processes, args.topics, args.events, args.seconds, args.seed)
     progress = Phases()
-    beside = partial(_beside, args.web, args.lab) if args.web else None
+    beside = partial(_beside, args) if args.web else None
     show = Show(plan, output.trace, progress, beside)
     try:
         asyncio.run(show.run())
@@ -90,14 +90,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def _beside(where: str, lab: Path, swarm: Swarm) -> AsyncIterator[None]:
+async def _beside(args: argparse.Namespace, swarm: Swarm) -> AsyncIterator[None]:
     """The page of the demonstration, which waits a while for somebody to look."""
     from weft.demo.show import CONFIG
     from weft.net import config
     from weft.net.config import Config
 
     settings = config.from_table(CONFIG, Config, "demo", "")
-    async with swarm_window(swarm, where, lab, settings, [swarm.addresses[0]]) as web:
+    async with swarm_window(swarm, args, settings, [swarm.addresses[0]]) as web:
         print(f"weft: waiting up to {_LOOK_S:g} s for the page to be opened", file=sys.stderr)
         await web.looked_at(_LOOK_S)
         yield

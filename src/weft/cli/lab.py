@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
     data = parser.add_mutually_exclusive_group()
-    data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
+    data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
     data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
 
 

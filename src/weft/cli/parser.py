@@ -206,6 +206,19 @@ def maybe_host_port(text: str) -> str:
     return host_port(text if ":" in text else f"127.0.0.1:{text}")
 
 
+def network(text: str) -> str:
+    """An IP address, or a network of them such as 10.0.0.0/8."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"an IP address or a network such as 10.0.0.0/8 is needed, not {text!r}"
+        ) from None
+    return text
+
+
 def multiaddr(text: str) -> str:
     """The address of a peer to join by."""
     from weft.ids import BadId, parse_contact
@@ -247,6 +260,16 @@ def topic(text: str) -> str:
 
     try:
         return parse_topic(text)
+    except BadId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def plain_topic(text: str) -> str:
+    """A topic to publish in or to subscribe to: one without wildcards, since there are none."""
+    from weft.ids import BadId, parse_plain_topic
+
+    try:
+        return parse_plain_topic(text)
     except BadId as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

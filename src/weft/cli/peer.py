@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli import output
-from weft.cli.parser import maybe_host_port, repeated_option, topic
+from weft.cli.parser import maybe_host_port, plain_topic, repeated_option
 from weft.cli.settings import (
     config_of,
     home_option,
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     home_option(parser)
     keep_option(parser, at_home=True)
     subscribe = "subscribe and print what comes (repeat for more)"
-    repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
+    repeated_option(parser, "--subscribe", "TOPIC", subscribe, plain_topic)
     parser.add_argument("--json", action="store_true", help="print notifications as JSON")
     output.raw_option(parser)
     parser.add_argument(
@@ -111,7 +111,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
                 from weft.web.source import Single
 
                 hosts = config.network.metrics_hosts
-                await stack.enter_async_context(window(Single(peer), args.web, args.lab, hosts))
+                await stack.enter_async_context(window(Single(peer), args.web, args, hosts))
             control = ControlServer(peer, socket_of(args), stop.ask)
             stack.push_async_callback(control.close)
             await control.open()

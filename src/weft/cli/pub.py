@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 from weft.cli.output import Fields
-from weft.cli.parser import repeated_option, seconds, topic
+from weft.cli.parser import plain_topic, repeated_option, seconds
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.store import keep_option, kept
@@ -40,13 +40,13 @@ Publish = Callable[[bytes], Awaitable[list[Fields]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=topic, metavar="TOPIC", help="such as /sports/football")
+    parser.add_argument("topic", type=plain_topic, metavar="TOPIC", help="such as /sports/football")
     parser.add_argument("data", nargs="?", metavar="DATA", help="the event, or - for input lines")
     home_option(parser)
     network_options(parser)
     keep_option(parser)
     also = "publish the same event in this topic, too; may be given again"
-    repeated_option(parser, "--also", "TOPIC", also, topic)
+    repeated_option(parser, "--also", "TOPIC", also, plain_topic)
     beside = "a header of the event, signed with it; may be given again"
     repeated_option(parser, "--header", "NAME=VALUE", beside, header)
     parser.add_argument("--json", action="store_true", help="print receipts as JSON")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli import output
 from weft.cli.output import Fields
-from weft.cli.parser import seconds, topic, whole
+from weft.cli.parser import plain_topic, seconds, whole
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.stop import Stop, stop_on_signals
@@ -45,7 +45,9 @@ Notes = AsyncIterator[Fields]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="+", type=topic, metavar="TOPIC", help="what to follow")
+    parser.add_argument(
+        "topics", nargs="+", type=plain_topic, metavar="TOPIC", help="what to follow"
+    )
     home_option(parser)
     network_options(parser)
     keep_option(parser)

@@ -142,7 +142,7 @@ async def _show(
         return
     await asyncio.wait([opening])
     join = [address for address in swarm.addresses[:3] if address]
-    async with swarm_window(swarm, args.web, args.lab, config, join):
+    async with swarm_window(swarm, args, config, join):
         await asyncio.Event().wait()
 
 

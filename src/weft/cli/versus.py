@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from weft.cli.parser import whole_option
+from weft.cli.parser import folder, whole_option
 from weft.cli.problem import Problem
 from weft.cli.spark import master_option, session
 
@@ -37,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="40 peers (the default)")
     size.add_argument("--full", action="store_true", help="200 peers, more faults, three seeds")
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="(out/versus)")
+    parser.add_argument("--out", type=folder, default=OUT, metavar="DIR", help="(out/versus)")
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (2, with --full 3)")
     master_option(parser)
     parser.add_argument("--fresh", action="store_true", help="run finished points again")
     data = parser.add_mutually_exclusive_group()
-    data.add_argument("--trace", type=Path, metavar="LAKE", help="run on this lake alone")
+    data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
     data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
 
 

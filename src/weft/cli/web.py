@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import maybe_host_port, repeated_option, topic
+from weft.cli.parser import maybe_host_port, network, repeated_option, topic
 from weft.cli.settings import config_of, listen_options, network_options
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept
@@ -34,6 +34,7 @@ EXAMPLES = """
 weft web                                          a page on 127.0.0.1:8700
 weft web --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... --subscribe /chat
 weft swarm --peers 50 --subscribe /chat --web     all peers of a swarm
+weft web --proxy 127.0.0.1 --set 'network.metrics_hosts=["page.example.org"]'
 curl -N 'http://127.0.0.1:8700/api/events?topic=/chat'
 curl -H "Authorization: Bearer $TOKEN" -d 'hello' 'http://127.0.0.1:8700/api/publish?topic=/chat'
 """
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network_options(parser)
     keep_option(parser)
     repeated_option(parser, "--subscribe", "TOPIC", "stay subscribed (repeat for more)", topic)
-    lab_option(parser)
+    _page_options(parser)
 
 
 def web_option(parser: argparse.ArgumentParser) -> None:
@@ -65,10 +66,10 @@ def web_option(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help=f"serve a page to watch it by, and HTTP ({AT})",
     )
-    lab_option(parser)
+    _page_options(parser)
 
 
-def lab_option(parser: argparse.ArgumentParser) -> None:
+def _page_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lab",
         type=Path,
@@ -76,6 +77,8 @@ def lab_option(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the lab's results, for the page (out/lab)",
     )
+    believed = "proxy before the page, believed when it names the client (repeat for more)"
+    repeated_option(parser, "--proxy", "ADDRESS", believed, network)
 
 
 def needs_web() -> None:
@@ -100,7 +103,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
             print(peer.address, flush=True)
             subscribed = [peer.subscribe(name, callback=_count) for name in args.subscribe]
             await stack.enter_async_context(
-                window(Single(peer), args.at, args.lab, config.network.metrics_hosts)
+                window(Single(peer), args.at, args, config.network.metrics_hosts)
             )
             for subscription in subscribed:
                 await subscription
@@ -115,14 +118,14 @@ def _count(note: object) -> None:
 
 @asynccontextmanager
 async def window(
-    source: Source, where: str, lab: Path, hosts: tuple[str, ...] = ()
+    source: Source, where: str, args: argparse.Namespace, hosts: tuple[str, ...] = ()
 ) -> AsyncIterator[Web]:
     """The page of a source; says where it is."""
     from weft.web.server import Web
 
-    async with Web(source, where, lab=lab, hosts=hosts) as web:
+    async with Web(source, where, lab=args.lab, hosts=hosts, proxies=args.proxy) as web:
         print(f"weft: the page is at {web.url_with_token}", file=sys.stderr, flush=True)
-        if web.open_to_others:
+        if web.open_to_others and not args.proxy:
             print(
                 "weft: other machines can read all that the page shows, without the token and "
                 "unencrypted; put a proxy with TLS and a password before it",
@@ -133,7 +136,7 @@ async def window(
 
 @asynccontextmanager
 async def swarm_window(
-    swarm: Swarm, where: str, lab: Path, config: Config, join: list[str]
+    swarm: Swarm, args: argparse.Namespace, config: Config, join: list[str]
 ) -> AsyncIterator[Web]:
     """The page of a swarm, with a peer that joins it by these addresses to speak for users. That
     peer keeps events in memory, so that subscribers over HTTP can go on where they were."""
@@ -142,5 +145,5 @@ async def swarm_window(
 
     async with Peer.open(join=join, config=config, store=IN_MEMORY) as speaker:
         hosts = config.network.metrics_hosts
-        async with window(Crowd(swarm, speaker), where, lab, hosts) as web:
+        async with window(Crowd(swarm, speaker), args.web, args, hosts) as web:
             yield web

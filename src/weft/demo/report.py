@@ -10,6 +10,61 @@ from weft.demo.output import Summary
 from weft.demo.show import Outcome, latencies_ms
 from weft.demo.traffic import Traffic, way_of
 from weft.demo.verdict import explain
+from weft.trace import CONTROL, GROUPS, MAINTENANCE, PAYLOAD, group_of
+
+_GROUPS = {
+    PAYLOAD: "payload: carry events",
+    CONTROL: "control: serve the spreading of events",
+    MAINTENANCE: "maintenance: keep the overlays alive",
+}
+KINDS = {
+    "AdoptMe": "perhaps no peer can find me: know me",
+    "Advertisement": "I am subscribed to these topics",
+    "Again": "an event that you have from another topic belongs to this one, too",
+    "Beat": "our link is there, and these events I have seen",
+    "Behind": "I read the past: announce to me, or push again",
+    "CollectReply": "members that rank first at you",
+    "CollectWalk": "which members rank first at me?",
+    "Graft": "send me these events, and push to me from now on",
+    "Hint": "there is another overlay of your topic",
+    "IHave": "I hold these events, and have not pushed them to you",
+    "IHaveOfTopics": "the same, in several topics",
+    "InLink": "whether I know you from now on",
+    "JoinGift": "a neighbour for a peer that has just joined",
+    "JoinReply": "members of the topic that you join",
+    "JoinRequest": "take me into this topic",
+    "JoinWalk": "a new member is made known, step by step",
+    "LeaveNotice": "I am not in this topic any more",
+    "Level": "what I push comes after these events",
+    "LinkList": "the topics in which we have a link",
+    "LinkRelease": "give our link up, if that is no loss to you",
+    "LinkReply": "whether we have a link now",
+    "LinkRequest": "let us have a link in this topic",
+    "LookupHit": "this peer is subscribed to the topic that you look for",
+    "LookupMiss": "a search has ended without finding one",
+    "LookupWalk": "where is a subscriber of this topic? Passed on step by step",
+    "Offer": "recent events that I hold, as yours differ",
+    "Overdue": "these events were announced: will you push them?",
+    "Passed": "those events will not come from me",
+    "Payload": "an event, pushed on to a neighbour",
+    "Ping": "are you there?",
+    "Pong": "I am here",
+    "Prune": "stop pushing to me, announce instead",
+    "Repair": "events that you asked for",
+    "RouteCheck": "has my event come to you? Asked by a publisher that is not subscribed",
+    "RouteEvent": "an event handed into its topic, by a publisher that is not subscribed",
+    "RouteKnown": "whether it has",
+    "RouteResult": "what became of the event that was handed in",
+    "SampleReply": "a peer drawn at random, to estimate how many there are",
+    "SampleWalk": "a walk to a peer at random",
+    "ShuffleReply": "some of the peers that I know, in exchange",
+    "ShuffleRequest": "some of the peers that I know, for some of yours",
+    "Stale": "the subscriber that you named is not there",
+    "TableCopy": "subscribers of topics that I know, for a new peer",
+    "Unlink": "our link has ended",
+    "Want": "send me these events",
+}
+"""What each kind of message says that peers of the demonstration send."""
 
 _PAGE_STYLE = """
 * { box-sizing: border-box; }
@@ -39,6 +94,9 @@ table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabula
 td, th { padding: 3px 18px 3px 0; text-align: left; }
 td + td, th + th { text-align: right; }
 th { color: var(--muted); font-weight: 500; }
+.kinds { width: 100%; } .kinds td { vertical-align: top; }
+.kinds :is(td, th):nth-child(2):not(:last-child) { text-align: left; }
+.kinds .group th { padding-top: 12px; border-bottom: 1px solid var(--grid); color: var(--ink); }
 footer { margin-top: 36px; font-size: 14px; color: var(--muted); }
 code { font-size: 0.9em; }
 """
@@ -148,14 +206,25 @@ def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> s
 
 
 def _kinds(summary: Summary) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(kind)}</td><td>{count:,}</td></tr>"
-        for kind, count in summary["messages_by_kind"].items()
-    )
+    """Most frequent first, within what they are for."""
+    counts: dict[str, int] = summary["messages_by_kind"]
+    parts = []
+    for group in GROUPS:
+        ours = {kind: count for kind, count in counts.items() if group_of(kind) == group}
+        parts.append(
+            f'<tr class="group"><th colspan="2">{_GROUPS[group]}</th>'
+            f"<th>{sum(ours.values()):,}</th></tr>"
+        )
+        parts += [
+            f"<tr><td>{escape(kind)}</td><td>{escape(KINDS.get(kind, ''))}</td>"
+            f"<td>{count:,}</td></tr>"
+            for kind, count in ours.items()
+        ]
     return (
-        "<figure><h2>Messages by kind</h2><p>While events were published. The names are those of "
-        "the trace.</p>"
-        f"<table><tr><th>kind</th><th>messages</th></tr>{rows}</table></figure>"
+        '<figure class="wide"><h2>Messages by kind</h2><p>All that the peers sent while events '
+        "were published. The names are those of the trace.</p>"
+        '<table class="kinds"><tr><th>kind</th><th>what it says</th><th>messages</th></tr>'
+        f"{''.join(parts)}</table></figure>"
     )
 
 

@@ -23,7 +23,7 @@ envelope is a payload, whatever is in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -36,7 +36,9 @@ HEADERS_BYTES_MAX = 3 << 10
 NAME_MAX = 64
 """guess: letters of a name."""
 
-_MARK = bytes.fromhex("f7dba1c6ee0b4c35b20ce8d3f21a9977")
+MARK = bytes.fromhex("f7dba1c6ee0b4c35b20ce8d3f21a9977")
+"""What begins with it is not below it: one comparison shows that a payload is in no envelope, and
+the largest of many payloads shows it for all."""
 _LENGTH_BYTES = 2
 _PREFIX = "header."
 NO_HEADERS: dict[str, str] = {}
@@ -67,18 +69,18 @@ def problem(headers: Mapping[str, str]) -> str:
 
 def wrap(headers: Mapping[str, str], payload: bytes) -> bytes:
     """An event's payload as it travels with its headers."""
-    if not headers and not payload.startswith(_MARK):
+    if not headers and not payload.startswith(MARK):
         return payload
     packed = _encode(dict(headers))
-    return b"".join((_MARK, len(packed).to_bytes(_LENGTH_BYTES, "big"), packed, payload))
+    return b"".join((MARK, len(packed).to_bytes(_LENGTH_BYTES, "big"), packed, payload))
 
 
 def unwrap(wrapped: bytes) -> tuple[dict[str, str], bytes]:
     """Headers and payload of what travels."""
-    if not wrapped.startswith(_MARK):
+    if not wrapped.startswith(MARK):
         return NO_HEADERS, wrapped
-    start = len(_MARK) + _LENGTH_BYTES
-    end = start + int.from_bytes(wrapped[len(_MARK) : start], "big")
+    start = len(MARK) + _LENGTH_BYTES
+    end = start + int.from_bytes(wrapped[len(MARK) : start], "big")
     try:
         headers = _decode(wrapped[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -88,9 +90,11 @@ def unwrap(wrapped: bytes) -> tuple[dict[str, str], bytes]:
     return headers, wrapped[end:]
 
 
-def payload_in(wrapped: bytes) -> bytes:
-    """The payload alone of what travels."""
-    return unwrap(wrapped)[1] if wrapped.startswith(_MARK) else wrapped
+def payloads_in(wrapped: Sequence[bytes]) -> Sequence[bytes]:
+    """The payloads alone of what travels."""
+    if max(wrapped, default=b"") < MARK:  # nearly always
+        return wrapped
+    return [unwrap(one)[1] for one in wrapped]
 
 
 def as_metadata(headers: Mapping[str, str]) -> dict[str, Scalar]:

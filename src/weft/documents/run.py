@@ -67,7 +67,6 @@ _PURPOSE = b"weft run:"
 _HEAD = struct.Struct(">9s32sQQHQB32s32sH")
 _PART = struct.Struct(">QH")
 _ARITY = 16
-_LENGTHS = [struct.Struct(f">{count}I") for count in range(_ARITY + 1)]
 _NODE = b"\x01"
 
 
@@ -152,12 +151,13 @@ class Statement(Struct, frozen=True, array_like=True, gc=False):
 class Proven:
     """A run that its publisher has signed."""
 
-    __slots__ = ("digest", "root", "run")
+    __slots__ = ("digest", "root", "run", "size")
 
-    def __init__(self, run: Run, root: bytes, digest: bytes) -> None:
+    def __init__(self, run: Run, root: bytes, digest: bytes, size: int) -> None:
         self.run = run
         self.root = root
         self.digest = digest  # of its statement, which the next run names
+        self.size = size  # bytes of all payloads
 
     def statement(self) -> Statement:
         run = self.run
@@ -188,13 +188,14 @@ def sign_run(
     parts: tuple[Part, ...] = (),
 ) -> Proven:
     """Make a run of some events and sign it."""
-    root = _root(payloads)
+    sizes = list(map(len, payloads))
+    root = _root(payloads, sizes)
     head = publisher, incarnation, first, len(payloads), published_ms, prev, root, sealed, parts
     signed = _signed(topic, *head)
     run = Run(
         publisher, incarnation, first, published_ms, payloads, prev, sign(signed), sealed, parts
     )
-    return Proven(run, root, sha256(signed).digest())
+    return Proven(run, root, sha256(signed).digest(), sum(sizes))
 
 
 def verify_run(topic: Topic, run: Run) -> Proven | None:
@@ -203,11 +204,13 @@ def verify_run(topic: Topic, run: Run) -> Proven | None:
     count = len(payloads)
     if run.parts and (count > 1 or Part(topic, run.first) not in run.parts):
         return None
-    if not 1 <= count <= RUN_MAX or (count > 1 and run.size > RUN_BYTES_MAX):
+    sizes = list(map(len, payloads))
+    size = sum(sizes)
+    if not 1 <= count <= RUN_MAX or (count > 1 and size > RUN_BYTES_MAX):
         return None
-    root = _root(payloads)
+    root = _root(payloads, sizes)
     digest = _verify(topic, run, count, root)
-    return Proven(run, root, digest) if digest is not None else None
+    return Proven(run, root, digest, size) if digest is not None else None
 
 
 def verify_statement(topic: Topic, statement: Statement) -> bytes | None:
@@ -264,13 +267,14 @@ def _signed(
     return b"".join(said)
 
 
-def _root(payloads: tuple[bytes, ...]) -> bytes:
-    """The root of the hash tree over the payloads."""
+def _root(payloads: tuple[bytes, ...], sizes: list[int]) -> bytes:
+    """The root of the hash tree over the payloads, which have these sizes."""
+    lengths = struct.pack(f">{len(sizes)}I", *sizes)
     level = []
     for at in range(0, len(payloads), _ARITY):
-        group = payloads[at : at + _ARITY]
-        lengths = _LENGTHS[len(group)].pack(*map(len, group))
-        level.append(sha256(b"".join((lengths, *group))).digest())
+        end = at + _ARITY
+        group = b"".join((lengths[4 * at : 4 * end], *payloads[at:end]))
+        level.append(sha256(group).digest())
     while len(level) > 1:
         groups = range(0, len(level), _ARITY)
         level = [sha256(_NODE + b"".join(level[at : at + _ARITY])).digest() for at in groups]

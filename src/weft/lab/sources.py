@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.pipeline.lake import Lake, is_lake, is_old
+from weft.pipeline.lake import Address, Lake, is_lake, is_old
+from weft.pipeline.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ class Source:
     """A source by its name: the grid, or the lake of a trace."""
 
     name: str
-    lake: Path | None = None
+    lake: Address | None = None
     file: Path | None = None  # what the lake is ingested from, where that is the lab's to do
 
     @property
@@ -81,7 +82,7 @@ class Source:
             from weft.pipeline.ingest.job import ingest  # noqa: PLC0415
 
             if is_old(self.lake):  # of a run before lakes were Delta tables
-                converted(spark, self.lake)
+                converted(spark, Location.of(self.lake).local)
             ingest(spark, [self.file], self.lake)
 
     def fingerprint(self) -> str:
@@ -97,13 +98,13 @@ class Sources:
 
     found: Sequence[Source] = (Source(GRID),)
     skipped: dict[str, str] = field(default_factory=dict)
-    trace: Path | None = None  # the one lake that was asked for
+    trace: Address | None = None  # the one lake that was asked for
 
 
-def find(out: Path, trace: Path | None = None, data: Path | None = None) -> Sources:
+def find(out: Path, trace: Address | None = None, data: Path | None = None) -> Sources:
     """The sources of a run that writes to `out`. Raises `NotALake` for a wrong trace."""
     if trace is not None:
-        lake = Lake(trace).path
+        lake = Lake(trace).place
         return Sources([Source(lake.name, lake)], trace=trace)
     folder = data or Path(os.environ.get("WEFT_DATA") or DATA_BESIDE)
     found, skipped = [Source(GRID)], {}

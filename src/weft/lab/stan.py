@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.data.universe import READINGS
 from weft.engine.stan.overlays import IDEAL, Config
+from weft.engine.stan.scamp import Scamp
 from weft.lab.defect import Function, Instead
 from weft.lab.experiment import Columns, Params, Size
 from weft.lab.figures import Table, panels
@@ -35,11 +36,15 @@ USERS = ("all users", f"users in {MANY_TOPICS} topics or more")
 LEAST = (1, MANY_TOPICS)
 """Results are told for users in at least so many topics."""
 PLAIN, OVERHEARD, REMEMBERED = "plain", "overheard walks", "remembered walks"
+OVER_SCAMP = "over Scamp"
 SHARING = {
     PLAIN: Config(),
     OVERHEARD: Config(overheard=True),
     REMEMBERED: Config(memory=True),
+    OVER_SCAMP: Config(scamp=Scamp()),
 }
+"""Plain Algorithm 2 over random views and, as in the paper (Section 2.1), over Scamp's; and walks
+that tell more."""
 GRID_NODES = {"quick": 100, "full": 1000}
 
 

@@ -13,19 +13,19 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from typing import Literal, ParamSpec, overload
 
 from weft import __version__
-from weft.documents.headers import NO_HEADERS, wrap
+from weft.documents.headers import MARK, NO_HEADERS, wrap
 from weft.documents.headers import problem as header_problem
 from weft.documents.run import PARTS_MAX
 from weft.ids import (
     BadId,
     Contact,
+    PeerId,
     Topic,
     contact_text,
     parse_cid,
@@ -67,24 +67,39 @@ from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
-from weft.store.sqlite import SqliteStore
 
 P = ParamSpec("P")
 
 
-def _for_block(
-    start: Callable[P, Awaitable[Peer]],
-) -> Callable[P, AbstractAsyncContextManager[Peer]]:
-    """As `start`, for an `async with` block that closes the peer in the end."""
+class Opening:
+    """A peer that is about to start: for an `async with` block, which closes it in the end, or for
+    a caller that awaits and closes it."""
+
+    def __init__(self, start: Callable[[], Coroutine[object, object, Peer]]) -> None:
+        self._start = start
+        self._peer: Peer | None = None
+
+    def __await__(self) -> Generator[object, object, Peer]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Peer:
+        if self._peer is not None:
+            raise UsageError("a block is open with this peer; call Peer.open for each")
+        self._peer = await self._start()
+        return self._peer
+
+    async def __aexit__(self, *_: object) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            await peer.close()
+
+
+def _opening(start: Callable[P, Coroutine[object, object, Peer]]) -> Callable[P, Opening]:
+    """As `start`, when the caller awaits it or enters its block."""
 
     @wraps(start)
-    @asynccontextmanager
-    async def opened(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Peer, None]:
-        peer = await start(*args, **kwargs)
-        try:
-            yield peer
-        finally:
-            await peer.close()
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
+        return Opening(lambda: start(*args, **kwargs))
 
     return opened
 
@@ -108,6 +123,7 @@ class Peer:
         self._decode = decode
         self._identity = identity
         self._runtime = runtime
+        self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
         self._metrics: prometheus.Endpoint | None = None
@@ -132,8 +148,8 @@ class Peer:
         encode: Encode | None = None,
         decode: Decode | None = None,
     ) -> Peer:
-        """A peer on the network. From `start` the caller has to `close` it; `open` gives it to an
-        `async with` block, which leaves the network at its end.
+        """A peer on the network. From `start`, and from `await Peer.open(…)`, the caller has to
+        `close` it; `async with Peer.open(…) as peer` leaves the network at the block's end.
 
         `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
         are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
@@ -194,7 +210,13 @@ class Peer:
                 raise
         return peer
 
-    open = staticmethod(_for_block(start))
+    open = staticmethod(_opening(start))
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
@@ -401,7 +423,9 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = self._wrapped(payload, headers)
+        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
+        if headers is not None or data >= MARK:  # below it no payload can be taken for an envelope
+            data = _in_envelope(data, headers)
         if confirm is not None:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
         if copies != 1:
@@ -409,22 +433,11 @@ class Peer:
         if timeout is not None:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
-            receipt = self._runtime.join(topic, data)
+            gathered = self._gathered.get(topic)
+            receipt = gathered.add(data, True) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)
-
-    def _wrapped(self, payload: object, headers: Mapping[str, str] | None) -> bytes:
-        """What travels of an event."""
-        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
-        if headers is None:
-            return wrap(NO_HEADERS, data)
-        if not isinstance(headers, Mapping):
-            raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
-        wrong = header_problem(headers)
-        if wrong:
-            raise UsageError(wrong)
-        return wrap(headers, data)
 
     def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
         """An event must fit in each of its topics, given with the levels that it climbs to."""
@@ -558,6 +571,7 @@ class Peer:
 
     def join(self, address: str) -> None:
         """Enter the network through one more peer, whatever `open` was given."""
+        self._runtime.check_open()
         self._runtime.feed(Join((usable(parse_contact, address),)))
 
     def joined(self, timeout: float | None = None) -> Awaitable[None]:
@@ -593,6 +607,12 @@ class Peer:
         """Everything counted so far: the driver's as `net_…`, the machine's by their own names."""
         counts = {f"net_{name}": value for name, value in self._network_counts().items()}
         return {**self._machine.counters, **counts}
+
+    def passed(self) -> list[tuple[str, str, str, int]]:
+        """The events delivered since the last call, for a picture: topic, id, publisher, hops. They
+        are remembered from the first call on; of many, the first ones."""
+        passed = self._runtime.subscriptions.passed()
+        return [(topic, event, peer_text(PeerId(by)), hops) for topic, event, by, hops in passed]
 
     def _network_counts(self) -> dict[str, int]:
         counts = self._runtime.counters.as_dict()
@@ -644,6 +664,7 @@ class Peer:
 
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
+        self._runtime.check_open()
         self.metrics()  # what is missing for them is said now
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
@@ -671,6 +692,18 @@ def _config(given: Config | FileName | None) -> Config:
     return Config.load(given)
 
 
+def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
+    """What travels of an event with headers."""
+    if headers is None:
+        return wrap(NO_HEADERS, payload)
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
+    wrong = header_problem(headers)
+    if wrong:
+        raise UsageError(wrong)
+    return wrap(headers, payload)
+
+
 def _store(store: Store | FileName | None) -> Store | None:
     """What events are kept in."""
     if store == ":memory:":  # SQLite's name for it
@@ -678,6 +711,8 @@ def _store(store: Store | FileName | None) -> Store | None:
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")
     if isinstance(store, str | os.PathLike):
+        from weft.store.sqlite import SqliteStore  # noqa: PLC0415  (most peers have no file)
+
         return SqliteStore(path_in("store", store))
     if store is not None and not callable(getattr(store, "stage", None)):
         raise UsageError(f"store is {store!r:.60}; expected a file, ':memory:' or a store")

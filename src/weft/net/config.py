@@ -9,8 +9,6 @@ was expected; a value that the dataclass itself refuses is reported with its tab
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, get_type_hints
@@ -135,6 +133,8 @@ class Config:
 
 def parse_toml(data: bytes, kind: type[T], source: str) -> T:
     """Read TOML into a dataclass; `source` names the file in errors."""
+    import tomllib  # noqa: PLC0415  (most peers have no file of settings)
+
     try:
         tables = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
@@ -172,6 +172,8 @@ def _value(value: object, kind: object, source: str, where: str) -> object:
 
 
 def _suggestion(key: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415  (only after a mistake)
+
     near = difflib.get_close_matches(key, known, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"

@@ -116,7 +116,7 @@ class Consumed(Decoded, frozen=True, eq=False, gc=False):
     ) -> Consumed:
         origin = claimed_origin(topic, event.metadata)
         deliver = Deliver(topic, handed_out(event, event.payload), 0, event, origin)
-        return cls(deliver, 0, decode, position, acknowledge)
+        return cls(deliver, 0, event.payload, decode, position, acknowledge)
 
     async def ack(self) -> None:
         """This event and all that came before it are dealt with. Returns once that is on disk."""
@@ -190,7 +190,7 @@ class Unqueued(Subscription):
     def hold_back(self, cid: Cid, _: object) -> bool:
         return True
 
-    def put(self, _: object) -> None:
+    def put(self, _: object, size: int) -> None:
         return None
 
 

@@ -2,8 +2,7 @@
 
 Counters have flat names, with reasons in them (`history_refused_bad_signature`): that is cheap to
 count and to read in a status. Here the reasons become labels of one metric, so that a dashboard can
-add them up and a new reason needs no new panel. Every metric has a help text: those below, or for
-the protocol's own counters one made of the name.
+add them up and a new reason needs no new panel. Every metric has a help text.
 
 Needs the package `prometheus_client` (the extra `web`), so it is imported when metrics are asked
 for.
@@ -35,24 +34,79 @@ LABELLED = {
     "net_dropped_event_": ("net_dropped_messages", ("carries", "reason")),
     "net_dropped_control_": ("net_dropped_messages", ("carries", "reason")),
     "history_refused_": ("history_refused", ("reason",)),
+    "dht_store_": ("dht_store", ("verdict",)),
 }
 """Beginnings of counters' names, the metric that they belong to, and the labels that the rest of
 the name is; of two labels, the first is what stands before the rest."""
 
 HELP = {
     "access_points": "Access points to other topics that this peer knows",
+    "access_points_stale": "Access points that took no event or newcomer in time, or were lost",
+    "agains_received": "Events that came again in another of their topics",
+    "confirm_foreign": "Questions about events that are not the asker's own, left unanswered",
     "delivery_seconds": "From publishing, by the publisher's clock, until an event is delivered",
+    "dht_disbelieved": "Peers whose words a lookup dropped, as they proved wrong",
+    "dht_lookup_hops": "Hops that finished lookups of the DHT took, over all of them",
+    "dht_lookup_requests": "Requests that finished lookups of the DHT sent, over all of them",
+    "dht_lookups": "Lookups of the DHT that were finished",
+    "dht_probes": "Checks whether a peer in a routing table is still there",
+    "dht_provided_dropped": "Keys that this peer provides no more, as it provides too many",
+    "dht_providers_evicted": "Providers forgotten to make room for others",
+    "dht_refused_busy": "Lookups refused because too many waited",
+    "dht_republished": "Values that were stored anew at the peers closest to them",
+    "dht_requests": "Requests of the DHT that were sent",
+    "dht_requests_failed": "Requests of the DHT that were not answered",
+    "dht_store": "Values that others wanted stored here, by verdict",
+    "dht_values_evicted": "Values dropped for others that are closer to this peer",
+    "dht_values_refused": "Values in answers that are not valid for their key",
+    "duplicates": "Events that came once more",
+    "early": "Events that came before an earlier one of their publisher, and waited for it",
     "equivocations": "Publishers found to have signed two different things under one number",
+    "exchanges_put_off": "Exchanges of views put off while an answer is on a slow link",
+    "exchanges_unanswered": "Exchanges of views that were not answered in time",
     "forged": "Runs of events refused because their signature is not their publisher's",
+    "grafts_sent": "Links that were put back into a tree, to get missing events",
+    "hints_sent": "Times two overlays of one topic were told of each other",
+    "history_before": "Events from before the beginning of a subscription, not kept",
+    "history_blocks_served": "Blocks sent to peers that asked for them",
+    "history_caught_up": "Times this peer had read all that another member has of a topic",
+    "history_gaps": "Events that others link to and this peer lacked",
     "history_given_up": "Events looked for that no peer had any more",
+    "history_hearsay": "Events looked for on another peer's word alone, which nobody had",
+    "history_held_dropped": "Events dropped while they waited for a version of their topic",
+    "history_late": "Events that came after others that they are older than",
+    "history_left_to_pages": "Pushed events left aside, because reading the past brings them",
+    "history_no_room": "Events refused because too many waited for what they link to",
+    "history_not_served": "Requests for stored events refused, as too many waited",
+    "history_off": "Messages about history that came although this peer keeps none",
+    "history_paced": "Requests for stored events that were answered later, to save work",
+    "history_pages_astray": "Pages of stored events that came twice or out of order",
+    "history_plain": "Events of publishers that keep no history, passed on without being stored",
+    "history_provided": "Segments of topics that this peer told the DHT it provides",
     "history_pruned": "Events dropped by retention",
+    "history_records_renewed": "Topic records signed anew before they expire",
     "history_refused": "Blocks refused, by reason",
+    "history_sources_failed": "Members that did not answer with stored events, or not usably",
+    "history_store_failed": "Events that could not be made durable",
+    "history_unasked": "Answers about history that this peer had not asked for",
+    "history_versions_adopted": "Versions of topics that this peer went over to",
+    "history_versions_beside": "Versions of topics found to be made at the same time as another",
+    "history_versions_merged": "Versions of topics made here to join others made at one time",
+    "history_wants_refused": "Missing events not looked for, as too many were",
     "isolated": "1 while this peer knows no other",
     "links_least": "Links in the topic that has the fewest",
     "links_logical": "Links over all topics",
     "links_physical": "Peers that the links of all topics go to",
     "links_ranked_logical": "Entries over all topics of the views that StaN ranks",
     "links_ranked_physical": "Peers in the views that StaN ranks",
+    "links_released": "Links given up to a peer that asked for one",
+    "links_shunned": "Links given up because the member brought nothing",
+    "lookups": "Searches for subscribers of a topic",
+    "lookups_empty": "Searches for subscribers of a topic that found none",
+    "losses_asked": "Times missing events were asked of the last member that announced them",
+    "missing_forgotten": "Announced events not waited for, as too many were",
+    "missing_passed": "Events of a publisher not waited for any longer, so that later ones pass",
+    "names_silent": "Peers that never answered, held against those that named them",
     "net_accepts": "Connections that others made",
     "net_bytes_received": "Bytes received, after TLS",
     "net_bytes_sent": "Bytes sent, before TLS",
@@ -81,9 +135,45 @@ HELP = {
     "net_store_errors": "Batches of events that could not be made durable",
     "net_unfinished_bytes": "Bytes of messages that have not been received whole",
     "net_writes": "Writes to sockets",
+    "not_subscribed": "Messages about a topic that this peer is not subscribed to",
+    "overlays_merged": "Times this peer took over the id of another overlay of its topic",
+    "parasites": "Events that came although this peer has no use for them",
+    "partitions_found": "Times another overlay of a topic was met, or a lost member of it",
     "payload_bytes": "Sizes of delivered payloads",
+    "payloads_received": "Events that came over links, copies included",
+    "peers_silent": "Peers given up because they did not answer pings",
+    "published": "Events that this peer has published",
+    "publishes_refused": "Publishes into topics of others refused, as too many waited",
+    "refused_by_name": "Runs of events refused because of the name of their topic",
+    "rejoins": "Times this peer asked peers of old to be taken in again",
+    "repaired": "Events that came as an answer to what was missing",
+    "repairs_duplicate": "Events that came as an answer and were there by then",
+    "routed_received": "Events from outside of a topic that were handed to this peer",
+    "runs_received": "Messages that brought events",
+    "size_estimates": "Estimates of how many peers there are",
+    "stan_adopted": "Neighbours taken in because nobody else could find them",
+    "stan_lonely": "Periods in which this peer could be found by too few others",
+    "stan_neighbours_silent": "Neighbours given up because they did not answer walks",
     "subscriptions": "Topics that this peer is subscribed to",
+    "topic_dht_aborted": "Changes of role that others refused, or did not answer in time",
+    "topic_dht_aborts": "Changes of role of others that this peer refused",
+    "topic_dht_demotions": "Times this peer stopped being a forwarder of a topic",
+    "topic_dht_given_up": "Changes of role that took too long",
+    "topic_dht_joins_aborted": "Attempts to join a topic that its forwarder did not accept",
+    "topic_dht_messages": "Messages sent to keep roles and regions",
+    "topic_dht_promotions": "Times this peer became a forwarder of a topic",
+    "topic_dht_regions_full": "Regions of a topic that were too large to be told at once",
+    "topic_dht_reliefs": "Times this peer took work from another that had more",
+    "tree_spared": "Neighbours asked not to push events, as others bring them earlier",
+    "trees_circles": "Circles found in a tree, and opened",
+    "trees_confirmed": "Times this peer asked a parent whether it is still its child",
+    "trees_cut_off": "Times no word came from a parent for too long",
+    "trees_failed": "Trees of forwarders found broken",
+    "trees_pushed_down": "Children sent to other peers, as this one had enough",
+    "trees_repairs": "Parents that were lost and had to be replaced",
+    "trees_rooted": "Times this peer became a root of a topic's tree",
     "view_size": "Peers in the view of the general overlay",
+    "walks_refused": "Messages to pass on that came more often than a neighbour may send them",
 }
 
 
@@ -143,8 +233,8 @@ def labelled(counter: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _help(name: str) -> str:
-    known = HELP.get(name)
-    return known or f"Counted by the protocol: {name.replace('_', ' ')}"
+    """A counter without a text (a test finds those) must not cost all the others."""
+    return HELP.get(name, "Counted by the protocol")
 
 
 def _full(name: str) -> str:

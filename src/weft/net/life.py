@@ -7,9 +7,10 @@
 It also writes the log's lines about what keeps a peer alone: an address to join by that does not
 answer, another peer or another network there, an address told to others that they cannot dial.
 
-Whether a peer is isolated is the machine's to know, and changes by many messages. So it is looked
-at every tenth of a second while a program watches, which costs nothing where none does. A watcher
-that does not read loses the oldest events; the next one says how many (`missed`).
+Whether a peer is isolated is the machine's to know, and changes by many messages. So while a
+program watches, the driver has it looked at after each step of the machine; where none does, that
+costs nothing. A watcher that does not read loses the oldest events; the next one says how many
+(`missed`).
 """
 
 from __future__ import annotations
@@ -49,8 +50,6 @@ log = logging.getLogger("weft.net")
 
 WAITING_MAX = 1_024
 """guess: events that wait for a watcher; a swarm that restarts brings some hundreds."""
-_LOOK_S = 0.1
-"""guess: how often a watched peer looks whether it is isolated."""
 _JOIN_S = 10.0
 """guess: an address to join by that has not answered for so long is worth a line in the log; two
 dials that time out."""
@@ -139,7 +138,7 @@ class Life:
         self._newest = newest
         self._told: bool | None = None  # what watchers know of it; None: there was none
         self._watchers: WeakSet[LifeEvents] = WeakSet()  # one that is not read on goes away
-        self._look: asyncio.TimerHandle | None = None
+        self.watched = False  # then `look` is wanted after each step of the machine
         self._patience: asyncio.TimerHandle | None = None
         self._unanswered: dict[PeerId, Contact] = {}  # addresses to join by
         self._why: dict[PeerId, str] = {}
@@ -153,12 +152,11 @@ class Life:
         if self._closed:
             raise ClosedError("this peer is closed")
         watcher = LifeEvents()
-        self._look_now()
+        self.look()
         self._watchers.add(watcher)
+        self.watched = True
         self._told = self._isolated()
         watcher.put(LifeEvent("isolated" if self._told else "joined", time.time()))
-        if self._look is None:
-            self._look_later()
         return watcher
 
     async def joined(self, seconds: float | None) -> None:
@@ -229,23 +227,18 @@ class Life:
 
     def close(self) -> None:
         self._closed = True
-        for handle in (self._look, self._patience):
-            if handle is not None:
-                handle.cancel()
+        if self._patience is not None:
+            self._patience.cancel()
         for watcher in list(self._watchers):
             watcher.end()
 
     # --- looking --------------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
-        self._look = None
-        if self._watchers and not self._closed:
-            self._look_now()
-            self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._look_later)
-
-    def _look_now(self) -> None:
+    def look(self) -> None:
+        """The machine has taken a step: does the peer know another now, or none any more?"""
+        self.watched = bool(self._watchers)
         isolated = self._isolated()
-        if self._watchers and isolated != self._told:
+        if self.watched and isolated != self._told:
             self._told = isolated
             self._tell("isolated" if isolated else "joined")
 

@@ -1,8 +1,8 @@
 """What the network driver counts, and how Prometheus reads it: as text, over a tiny HTTP endpoint.
 
-The endpoint answers `GET /metrics` and nothing else, reads at most a few kilobytes of request
-and gives up on slow callers. It has no authentication: bind it to loopback, which is
-what is done when only a port is given.
+The endpoint answers `GET /metrics` (and `HEAD`) and nothing else, reads at most a few kilobytes of
+request and gives up on slow callers. It has no authentication: bind it to loopback, which is what
+is done when only a port is given.
 
 A web page in a browser on this machine may have a name of its own lead to this machine's address
 (DNS rebinding), and then read what is served here. The browser says in `Host` which name it was
@@ -29,6 +29,7 @@ _REQUEST_BYTES_MAX = 8_192
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWERED_AT_ONCE = 16  # guess: callers served at a time
 _WAITING_MAX = 100  # guess: callers that may wait to be taken in
+_READS = ("GET", "HEAD")
 HERE = ("localhost", "127.0.0.1", "::1")
 
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -92,12 +93,11 @@ class Counters:
     latencies: Histogram = field(default_factory=lambda: Histogram(_SECONDS))
     sizes: Histogram = field(default_factory=lambda: Histogram(_BYTES))
 
-    def observe(self, seconds: float, payloads: Sequence[bytes]) -> None:
-        """Events were delivered, so long after they were published. A clock behind the publisher's
-        makes that negative, and it counts as none."""
-        self.latencies.add(max(0.0, seconds), len(payloads))
-        sizes = list(map(len, payloads))
-        if len(set(sizes)) == 1:  # nearly always
+    def observe(self, seconds: float, sizes: Sequence[int]) -> None:
+        """Events with payloads of these sizes were delivered, so long after they were published. A
+        clock behind the publisher's makes that negative, and it counts as none."""
+        self.latencies.add(max(0.0, seconds), len(sizes))
+        if sizes.count(sizes[0]) == len(sizes):  # nearly always
             self.sizes.add(sizes[0], len(sizes))
         else:
             for size in sizes:
@@ -200,7 +200,7 @@ class Endpoint:
         if _host(fields) not in (*self._hosts, called):
             status = "421 Misdirected Request"
             body = b"no such host here; network.metrics_hosts names those that are\n"
-        elif len(words) == 3 and words[0] == "GET" and words[1].split("?")[0] == "/metrics":
+        elif len(words) == 3 and words[0] in _READS and words[1].split("?")[0] == "/metrics":
             status, body = "200 OK", self._text().encode()
         else:
             status, body = "404 Not Found", b"metrics are at /metrics\n"
@@ -208,7 +208,7 @@ class Endpoint:
             f"HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        return head.encode() + body
+        return head.encode() + (b"" if words[0] == "HEAD" else body)
 
 
 def _host(fields: Sequence[str]) -> str:

@@ -22,8 +22,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from weft.ids import BadId, Contact, PeerId, peer_short, split_address
 from weft.net import codec
@@ -65,8 +66,7 @@ _CLOSING_STEP_S = 0.005
 _LOST_DELAY_MS = 100  # guess: before the loss of a peer known to be unreachable is told
 
 
-@dataclass(slots=True, eq=False)
-class Remote:
+class Remote(Struct, eq=False):
     """Another peer, as long as there is a connection, a dial in progress or a caller in waiting."""
 
     peer: PeerId

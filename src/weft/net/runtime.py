@@ -4,7 +4,7 @@ Everything happens in the event loop's thread and a machine's step is never inte
 are carried out after it, and none of them calls back into the machine (losses and timers come in
 a later turn).
 
-What is published in one topic within one turn of the loop is gathered (`_Gathered`) and given to
+What is published in one topic within one turn of the loop is gathered (`Gathered`) and given to
 the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
 was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
 asked of the machine. With `network.linger_ms` a run waits so long for more, if no caller waits for
@@ -116,7 +116,7 @@ class Runtime:
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         # Levels that events climb to, and queued events: their answers, not there yet.
         self._unanswered: dict[int, asyncio.Future[seam.Answer]] = {}
-        self._gathered: dict[str, _Gathered] = {}  # by topic
+        self.gathered: dict[str, Gathered] = {}  # by topic
         self._linger_s = settings.linger_ms / 1_000
         self._window = Window()
         # The latest of each name, and what keeps this peer in its topic: a program that breaks out
@@ -160,7 +160,10 @@ class Runtime:
             now = now_ms()
             if now >= self._clock_due:
                 self._look_at_clock(now)
-            return self._carry_out(self._handle(fact, now))
+            sent = self._carry_out(self._handle(fact, now))
+            if self._life.watched:
+                self._life.look()
+            return sent
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
@@ -185,6 +188,8 @@ class Runtime:
             effects = self._handle(seam.Received(contact, message), now)
             if effects:
                 self._carry_out(effects)
+            if self._life.watched:
+                self._life.look()
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling a %s failed", type(message).__name__)
@@ -348,24 +353,39 @@ class Runtime:
         self._sent = self._step(command)
         return self._answers.end()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """It is neither closed nor used where it cannot answer."""
         if self.closed or self._closing:
             raise ClosedError("this peer is closed")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """From another thread or a second `asyncio.run`, answers would never come."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if not here:
+            raise UsageError(
+                "this peer lives in another event loop: use it in the one that it was opened in, "
+                "or from another thread asyncio.run_coroutine_threadsafe(peer.publish(…), loop)"
+            )
 
     async def publish(
         self, topic: Topic, payload: bytes, expected: Became | None = None
     ) -> Receipt:
         """Publish an event; waits while the queues it goes into are full. `expected`: what the
         machine is about to say at once, so that there is no need to wait for that."""
-        self._check_open()
+        self.check_open()
         if self._full:
             await self._wait_for_room()
         if expected == "queued" and self._window.is_full(topic):
             await self._wait_for_window(topic)
-        gathered = self._gathered.get(topic)
+        gathered = self.gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
         receipt = gathered.add(payload)
+        assert receipt is not None
         if gathered.count >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
@@ -374,31 +394,23 @@ class Runtime:
             await self._wait_for_room()
         return receipt
 
-    def join(self, topic: str, payload: bytes) -> Receipt | None:
-        """Publish an event in the run that is being gathered in its topic, if there is nothing to
-        check or to wait for that was not when the run began; None: it is to be published."""
-        gathered = self._gathered.get(topic)
-        if gathered is None or not gathered.has_room(payload):
-            return None
-        return gathered.add(payload)
-
-    def _begin_gathering(self, topic: Topic, expected: Became | None) -> _Gathered:
+    def _begin_gathering(self, topic: Topic, expected: Became | None) -> Gathered:
         """A new run begins; the one before it, if there is one, is as large as it may be."""
-        before = self._gathered.get(topic)
+        before = self.gathered.get(topic)
         if before is not None:
             before.send()
-        gathered = _Gathered(self, topic, expected)
+        gathered = Gathered(self, topic, expected)
         if self._linger_s and expected is not None:
             self._loop.call_later(self._linger_s, gathered.send)
         else:
             self._loop.call_soon(gathered.send)
-        self._gathered[topic] = gathered
+        self.gathered[topic] = gathered
         return gathered
 
     def _send_gathered(self) -> None:
         """Send what was gathered so far, in all topics."""
-        while self._gathered:
-            next(iter(self._gathered.values())).send()
+        while self.gathered:
+            next(iter(self.gathered.values())).send()
 
     def send_run(
         self,
@@ -410,7 +422,7 @@ class Runtime:
         """Give what was gathered to the machine, and the answers to `then`; `goes_on`: the first
         of them need not be the outcome. Returns to how many peers the run was sent, and for how
         many there was no room."""
-        self._gathered.pop(topic, None)
+        self.gathered.pop(topic, None)
         token = self._answers.next_token()
         self.pool.take_unsent()  # of earlier steps
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
@@ -453,7 +465,7 @@ class Runtime:
     ) -> list[Receipt]:
         """Publish one event in several topics; a receipt for each. `named` has for each topic the
         levels that the event climbs to, itself first; those above are not waited for."""
-        self._check_open()
+        self.check_open()
         if self._full:
             await self._wait_for_room()
         self._send_gathered()
@@ -493,7 +505,7 @@ class Runtime:
 
     async def ask(self, make: Callable[[int], seam.Command]) -> seam.Answer:
         """Give the command that `make` makes for a token, and wait for its one answer."""
-        self._check_open()
+        self.check_open()
         self._send_gathered()
         token = self._answers.next_token()
         answer = self._command(token, make(token))
@@ -533,7 +545,7 @@ class Runtime:
     ) -> Subscription:
         """To one topic; more can be added. `scheme`, `since` and `known`, how far its past has been
         read from others, are about this one. `own`: with what this peer publishes itself."""
-        self._check_open()
+        self.check_open()
         past = None
         if since is not None and self._durable is not None and known is not None:
             seek = partial(self._seek, topic, since, known)
@@ -552,8 +564,10 @@ class Runtime:
         assert isinstance(since, bytes) and self._durable is not None
         cid = Cid(since)
         await subscription
+        # With no other peer, and no address that one may answer at, there is nobody to ask.
+        patience_s = 0 if self._life.alone() else SEEK_SECONDS
         try:
-            async with asyncio.timeout(SEEK_SECONDS):
+            async with asyncio.timeout(patience_s):
                 answer = await self.ask(lambda token: seam.FindEvent(token, topic, cid))
         except TimeoutError:
             answer = None
@@ -573,7 +587,7 @@ class Runtime:
         scheme: seam.Scheme | None,
         since: Since | None,
     ) -> None:
-        self._check_open()
+        self.check_open()
         self.subscriptions.add(subscription, topic)
         token = self._answers.next_token()
         self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
@@ -587,7 +601,7 @@ class Runtime:
         after: After,
         decode: Decode | None = None,
     ) -> Consumer:
-        self._check_open()
+        self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name) if name is not None else None
         unqueued = Unqueued(topic, self._settings, self._timers, self)
@@ -613,7 +627,7 @@ class Runtime:
 
     async def reset_consumer(self, topic: Topic, name: str, after: After) -> None:
         """Set the place of a name that is not in use, on disk."""
-        self._check_open()
+        self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name)
         place = after or ""
@@ -644,6 +658,7 @@ class Runtime:
         that no caller waits for, still climbing or on their way, there is a little time."""
         if self.closed or self._closing:
             return
+        self._check_loop()
         self._closing = True
         self._send_gathered()
         # With no other peer, and no address that one may answer at, there is nobody to wait for.
@@ -655,7 +670,7 @@ class Runtime:
                 while self._window.total:
                     await self._next_answer()
         if self._unanswered or self._window.total:
-            log.warning("closing: no peer has taken some of the latest events; they are dropped")
+            self._tell_of_untaken()
         self.closed = True
         if self._acceptor is not None:
             await self._acceptor.close()
@@ -671,17 +686,37 @@ class Runtime:
         if self._tracer is not None:
             self._tracer.close()
 
+    def _tell_of_untaken(self) -> None:
+        """This peer closes before another one has taken its latest events. Where there is none, and
+        they are in the store, that is nobody's loss: they are there in its next life."""
+        kept = self._durable is not None
+        level = logging.INFO if kept and self._life.alone() else logging.WARNING
+        fate = "they stay in the store" if kept else "they are dropped"
+        log.log(level, "closing: no peer has taken some of the latest events; %s", fate)
 
-class _Gathered(Sent):
+
+class Gathered(Sent):
     """What was published in one topic since the loop's latest turn: it goes out as one run."""
 
-    __slots__ = ("_answered", "_late", "_payloads", "_runtime", "expected", "size", "topic")
+    __slots__ = (
+        "_answered",
+        "_late",
+        "_payloads",
+        "_room",
+        "_runtime",
+        "expected",
+        "size",
+        "topic",
+    )
 
     def __init__(self, runtime: Runtime, topic: Topic, expected: Became | None) -> None:
         super().__init__(runtime.me.peer)
         self.topic = topic
         self.expected = expected
         self.size = 0  # in bytes
+        # Events whose callers need not wait: for an answer, or for the loop's turn after a full
+        # run.
+        self._room = RUN_MAX - 1 if expected is not None else 0
         self._runtime: Runtime | None = runtime  # None: sent
         self._payloads: list[bytes] = []
         self._answered: asyncio.Future[None] | None = None  # made if it is waited for
@@ -703,21 +738,16 @@ class _Gathered(Sent):
     def count(self) -> int:
         return len(self._payloads)
 
-    def has_room(self, payload: bytes) -> bool:
-        """Whether one more event can join, whose caller need not wait: for an answer, or for the
-        loop's turn after a full run."""
-        return (
-            self.expected is not None
-            and len(self._payloads) + 1 < RUN_MAX
-            and self.size + len(payload) <= GATHERED_BYTES_MAX
-        )
-
-    def add(self, payload: bytes) -> Receipt:
-        """One more event."""
+    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
+        """One more event. One that `joins` does so only if there is nothing to check or to wait for
+        that was not when the run began; None: it is to be published by way of `Runtime.publish`."""
         payloads = self._payloads
+        place, size = len(payloads), self.size + len(payload)
+        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
+            return None
         payloads.append(payload)
-        self.size += len(payload)
-        return Receipt(self.topic, self, len(payloads) - 1)
+        self.size = size
+        return Receipt(self.topic, self, place)
 
     def send(self) -> None:
         runtime, self._runtime = self._runtime, None

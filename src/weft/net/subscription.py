@@ -34,9 +34,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from inspect import isawaitable
+from itertools import repeat
+from operator import length_hint
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
@@ -44,7 +46,7 @@ from msgspec import Struct
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
-from weft.documents.headers import in_metadata, payload_in, unwrap
+from weft.documents.headers import in_metadata, payloads_in, unwrap
 from weft.documents.run import Run
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
@@ -75,6 +77,11 @@ Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
 Callback: TypeAlias = Callable[["Notification"], object]
 """Is given each notification; what it returns is awaited if it can be."""
 
+Passed: TypeAlias = tuple[Topic, str, bytes, int]
+"""An event that was delivered: topic, id, publisher, hops."""
+
+PASSED_MAX = 2_000
+"""guess: deliveries remembered for a picture, which asks several times a second."""
 HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
@@ -93,6 +100,7 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
 
     _deliver: seam.Deliver
     _place: int  # of the event in the run that was delivered
+    payload: bytes
 
     @property
     def topic(self) -> Topic:
@@ -112,12 +120,6 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
     def descriptor(self) -> SealedEvent | None:
         """With history: the signed event as it is stored."""
         return self._deliver.descriptor
-
-    @property
-    def payload(self) -> bytes:
-        deliver = self._deliver
-        payload = deliver.run.payloads[self._place]
-        return payload if deliver.descriptor is not None else payload_in(payload)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -183,11 +185,7 @@ class Gap(Notification, frozen=True, eq=False, gc=False):
     def of(cls, deliver: seam.Deliver, before: int = 0) -> Gap:
         """In place of a run, and of so many events `before` it."""
         count = len(deliver.run.payloads)
-        return cls(deliver, count - 1, before + count)
-
-    @property
-    def payload(self) -> bytes:
-        return b""
+        return cls(deliver, count - 1, b"", before + count)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -244,9 +242,12 @@ class Subscription:
         self._logged = 0  # of `dropped`: the log has them
         self._log_due = 0
         self._settings = settings
-        self._runs: deque[seam.Deliver] = deque()
-        self._place = 0  # in the first of them: what the application takes next
-        self._events = 0  # in all of them
+        self._runs: deque[tuple[seam.Deliver, int]] = deque()  # and what each weighs
+        # The application reads the first of them: its events but the last, made as they are taken.
+        self._notes: Iterator[Notification] = iter(())
+        self._places: Iterator[int] = iter(())  # in that run, of those not taken yet
+        self._reading = False
+        self._events = 0  # in all of them, without those of `_places`
         self._bytes = 0
         self._congestion = Congestion(timers, settings.subscription_patience_ms)
         self._reader: asyncio.Future[None] | None = None
@@ -287,6 +288,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Notification:
+        for note in self._notes:
+            return note
         if not self._runs:
             await self._wait_for_more()
         return self._take()
@@ -307,11 +310,14 @@ class Subscription:
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
+        note = next(self._notes, None)
+        if note is not None:
+            return note
         return self._take() if self._runs or self._gaps else None
 
     def __len__(self) -> int:
         """Notifications that wait to be read."""
-        return self._events - self._place
+        return self._events + length_hint(self._places)
 
     async def __aenter__(self) -> Subscription:
         return await self
@@ -387,28 +393,51 @@ class Subscription:
         return self._closed
 
     def _take(self) -> Notification:
-        if self._gaps and self._put - len(self) >= self._gaps[0][0]:
-            return self._take_gap()
-        deliver, place = self._runs[0], self._place
-        self._place = place + 1
-        if place + 1 == len(deliver.run.payloads):
-            self._end_run(deliver)
-        if self._decode is not None:
-            return Decoded(deliver, place, self._decode)
-        return Notification(deliver, place)
+        """The first or the last event of a run; what is between them is in `_notes`."""
+        if not self._reading:
+            if self._gaps and self._put - len(self) >= self._gaps[0][0]:
+                return self._take_gap()
+            self._begin_run()
+            for note in self._notes:
+                return note
+        return self._end_run()
 
-    def _end_run(self, deliver: seam.Deliver) -> None:
-        """The application has taken the last event of a run: the queue has room for others."""
-        self._runs.popleft()
-        self._events -= self._place
-        self._bytes -= _weight(deliver)
-        self._place = 0
+    def _begin_run(self) -> None:
+        """The application comes to the first event of a run."""
+        deliver, _ = self._runs[0]
+        payloads = deliver.run.payloads
+        last = len(payloads) - 1
+        self._reading = True
+        if last:
+            self._events -= last
+            self._places = iter(range(last))
+            self._notes = self._made(deliver, self._places, payloads[:last])
+
+    def _end_run(self) -> Notification:
+        """The application takes the last event of a run: the queue has room for others."""
+        deliver, weight = self._runs.popleft()
+        payloads = deliver.run.payloads
+        last = len(payloads) - 1
+        (note,) = self._made(deliver, (last,), payloads[last:])
+        self._reading = False
+        self._events -= 1
+        self._bytes -= weight
         if not self._over(2):
             if self._congestion.since:
                 self._congestion.clear()
                 self._log_losses()
             if self._past is not None:
                 self._past.go_on()
+        return note
+
+    def _made(
+        self, deliver: seam.Deliver, places: Iterable[int], wrapped: Sequence[bytes]
+    ) -> Iterator[Notification]:
+        """Notifications of some of a run's events, each made when it is taken."""
+        payloads = wrapped if deliver.descriptor is not None else payloads_in(wrapped)
+        if self._decode is None:
+            return map(Notification, repeat(deliver), places, payloads)
+        return map(Decoded, repeat(deliver), places, payloads, repeat(self._decode))
 
     def _take_gap(self) -> Gap:
         _, gap = self._gaps.popleft()
@@ -465,13 +494,15 @@ class Subscription:
         """Whether the application wants nothing of this publisher."""
         return run.publisher == self._without
 
-    def put(self, deliver: seam.Deliver) -> Congestion | None:
-        """Take the events of a run in; returns what to wait for if the queue is full now."""
+    def put(self, deliver: seam.Deliver, size: int) -> Congestion | None:
+        """Take the events of a run in, whose payloads have so many bytes; returns what to wait for
+        if the queue is full now."""
         count = len(deliver.run.payloads)
-        self._runs.append(deliver)
+        weight = size + _NOTE_BYTES * count
+        self._runs.append((deliver, weight))
         self._events += count
         self._put += count
-        self._bytes += _weight(deliver)
+        self._bytes += weight
         if self._reader is not None:
             self._wake()
         if not self._over(1):
@@ -526,11 +557,6 @@ class Subscription:
         reader, self._reader = self._reader, None
         if reader is not None and not reader.done():
             reader.set_result(None)
-
-
-def _weight(deliver: seam.Deliver) -> int:
-    """Bytes that the events of a run count for in a queue."""
-    return deliver.run.size + _NOTE_BYTES * len(deliver.run.payloads)
 
 
 class _Past:
@@ -601,12 +627,13 @@ class _Past:
                 run = handed_out(event, event.payload)
                 if subscription.leaves_out(run):
                     continue
-                full = subscription.put(seam.Deliver(subscription.topic, run, 0, event, origin))
+                deliver = seam.Deliver(subscription.topic, run, 0, event, origin)
+                full = subscription.put(deliver, run.size)
             if full is not None:
                 self._paused = True
                 return
         for deliver in self._held.values():
-            subscription.put(deliver)
+            subscription.put(deliver, deliver.run.size)
         self._held.clear()
         subscription.go_live()
 
@@ -618,6 +645,13 @@ class Subscriptions:
         self._counters = counters
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
+        self._passed: list[Passed] | None = None  # once somebody looks
+
+    def passed(self) -> list[Passed]:
+        """What was delivered since the last call, the first of it if it was much: so little is
+        remembered, and nothing more is done per event, once nobody calls this any more."""
+        passed, self._passed = self._passed or [], []
+        return passed
 
     def add(self, subscription: Subscription, topic: Topic) -> None:
         self._by_topic.setdefault(topic, []).append(subscription)
@@ -632,19 +666,28 @@ class Subscriptions:
         return not others
 
     def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
-        """Hand the events of a run to all subscriptions to its topic. A queue that has been waited
-        for in vain gets no more; one that is full now is added to `obstacles`."""
+        """Hand the events of a run to all subscriptions to its topic that want them. A queue that
+        has been waited for in vain gets no more; one that is full now is added to `obstacles`."""
         described, count = effect.descriptor, len(effect.run.payloads)
+        subscriptions = self._by_topic.get(effect.topic, ())
+        wanting = [one for one in subscriptions if not one.leaves_out(effect.run)]
+        if not wanting:
+            return
         seconds = time.time() - effect.run.published_ms / 1_000
-        self._counters.observe(seconds, effect.run.payloads)
-        for subscription in self._by_topic.get(effect.topic, ()):
-            if subscription.leaves_out(effect.run):
-                continue
+        sizes = list(map(len, effect.run.payloads))
+        self._counters.observe(seconds, sizes)
+        if self._passed is not None and len(self._passed) < PASSED_MAX:
+            self._passed += [
+                (effect.topic, message_id(effect.topic, event), effect.run.publisher, effect.hops)
+                for event in effect.run.events()
+            ]
+        size = sum(sizes)
+        for subscription in wanting:
             if described is not None and subscription.hold_back(described.cid, effect):
                 continue
             if subscription.has_room():
                 self._counters.delivered += count
-                full = subscription.put(effect)
+                full = subscription.put(effect, size)
                 if full is not None and full.blocks:
                     obstacles.append(full)
             else:

@@ -17,10 +17,10 @@ around.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec import Struct
 from OpenSSL import SSL, crypto
 
 from weft.ids import PeerId, peer_text
@@ -32,6 +32,9 @@ ALPN = b"weft/1"
 RECORD_BYTES = 16_384  # TLS: the most plaintext in one record
 _RECORD_EXTRA = 22  # header 5, content type 1, tag 16
 _PULL_SPARE = 4_096  # handshake messages that wait beside application data
+_RECORD_KINDS = range(20, 25)  # TLS: what a record begins with (RFC 8446, B.1)
+_NO_PROTOCOL = "no application protocol"  # how OpenSSL puts it when the other side says so
+_NOT_WEFT = "the other side speaks TLS, but not weft"
 
 
 class Credentials:
@@ -63,7 +66,7 @@ class Ended(Exception):
 class Channel:
     """One TLS connection. `peer` is known once `handshake` has returned True."""
 
-    __slots__ = ("_claim", "_dialled", "_tls")
+    __slots__ = ("_claim", "_dialled", "_first", "_tls")
 
     def __init__(
         self, credentials: Credentials, dialled: bool, expected: PeerId | None = None
@@ -71,6 +74,7 @@ class Channel:
         self._tls = SSL.Connection(credentials.context)
         self._claim = _Claim(expected)
         self._dialled = dialled
+        self._first = -1  # the first byte that came, which tells TLS from anything else
         self._tls.set_app_data(self._claim)
         if dialled:
             self._tls.set_connect_state()
@@ -83,6 +87,8 @@ class Channel:
         return self._claim.peer
 
     def feed(self, ciphertext: bytes | memoryview) -> None:
+        if self._first < 0 and ciphertext:
+            self._first = ciphertext[0]
         self._tls.bio_write(ciphertext)
 
     def handshake(self) -> bool:
@@ -92,14 +98,24 @@ class Channel:
         except SSL.WantReadError:
             return False
         except SSL.Error as error:
-            raise self._claim.fault or TlsFault(f"TLS: {_reason(error)}") from error
+            raise self._claim.fault or TlsFault(self._refusal(error)) from error
         # A `TlsFault` of `_select_protocol` comes through as it is.
         self._check_agreed()
         return True
 
+    def _refusal(self, error: SSL.Error) -> str:
+        """Why there is no handshake, for a user who mistook something else for a peer."""
+        reason = _reason(error)
+        if self._first >= 0 and self._first not in _RECORD_KINDS:
+            other = "what answers there" if self._dialled else "the caller"
+            return f"{other} is no weft peer: it does not speak TLS (a web server, perhaps?)"
+        if reason.endswith(_NO_PROTOCOL):
+            return _NOT_WEFT
+        return f"TLS: {reason}"
+
     def _check_agreed(self) -> None:
         if self._tls.get_alpn_proto_negotiated() != ALPN:
-            raise TlsFault("the other side speaks TLS, but not weft")
+            raise TlsFault(_NOT_WEFT)
         # OpenSSL counts the peer's own certificate on the dialling side only.
         chain = self._tls.get_peer_cert_chain() or ()
         if len(chain) > (1 if self._dialled else 0):
@@ -147,8 +163,7 @@ class Channel:
         return self.pull()
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(Struct):
     """What one connection's handshake found out about the other side."""
 
     expected: PeerId | None

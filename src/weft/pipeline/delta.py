@@ -29,6 +29,8 @@ from weft.errors import WeftError
 from weft.pipeline import tables
 from weft.pipeline.location import Location, Unreachable
 
+LOG = "_delta_log"
+"""The folder that makes a folder a table."""
 ROWS = "rows-"
 """What folders of files begin with. With '_' or '.' in front, cleaning would pass them over."""
 SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
@@ -186,6 +188,14 @@ def files_of(table: Location, version: int | None = None) -> list[Location]:
     known = opened(table, version)
     names = [] if known is None else pyarrow.table(known.get_add_actions()).column("path")
     return [table / str(name) for name in sorted(map(str, names))]
+
+
+def is_plain(table: Location) -> bool:
+    """Whether the rows of a table's files are those of the table: none is deleted, no column has
+    another name there or is in the names of folders."""
+    known = opened(table)
+    assert known is not None
+    return known.protocol().min_reader_version <= 1 and not known.metadata().partition_columns
 
 
 def rows_of(table: Location, version: int | None = None) -> list[tables.Row]:

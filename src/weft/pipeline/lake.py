@@ -379,6 +379,8 @@ def drafted(place: Address) -> Iterator[Draft]:
     """A draft of the next version. Without `commit` nothing changes. On this machine one run at a
     time makes drafts; elsewhere the first one to commit wins."""
     location = Location.of(place)
+    if location.is_local and location.exists() and not location.local.is_dir():
+        raise NotALake(f"{location}: a file, not a folder; choose another place for --out")
     new = not location.exists()
     known = delta.is_there(location / VERSIONS)
     strange = [] if known else [each for each in location.names() if not _is_own(each)]

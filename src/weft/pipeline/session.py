@@ -109,6 +109,8 @@ _SQL = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, as by default
+    # Times in nanoseconds, as pandas writes them, are refused otherwise; so they are numbers.
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
     # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
@@ -367,7 +369,8 @@ def _hush() -> None:
     and of a window without parts, it cannot know that the table has a few rows."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    for kind in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(kind).setLevel("CRITICAL")
     warnings.filterwarnings("ignore", ".*No Partition Defined for Window", UserWarning)
 
 

@@ -211,7 +211,7 @@ def neighbours_of(outcome: Outcome, round_: int) -> Table:
     users, topics = np.unique(overlays.members, return_counts=True)
     firsts = np.searchsorted(pairs, np.append(users, users[-1:] + 1).astype(np.int64) << 32)
     rows = np.searchsorted(users, overlays.members)
-    logical = np.bincount(rows, weights=overlays.degrees(), minlength=len(users))
+    logical = np.bincount(rows, weights=outcome.degrees, minlength=len(users))
     values = pyarrow.array((pairs & 0xFFFFFFFF).astype(np.int32))
     columns = [
         np.full(len(users), round_, np.int32),
@@ -260,16 +260,17 @@ def fitness_of(outcome: Outcome, ways: bool = True) -> list[dict[str, float]]:
     from weft.engine.stan.fitness import fitness  # noqa: PLC0415  (needs scipy)
 
     overlays = outcome.overlays
-    starts, sizes = overlays.starts(), overlays.views()
+    starts = outcome.starts()
     rows = []
     for place, topic in enumerate(overlays.topics.tolist()):
-        members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
+        mine = slice(overlays.offsets[place], overlays.offsets[place + 1])
+        members, sizes = overlays.members[mine], outcome.degrees[mine]
         for round_ in outcome.rounds:
             linked = outcome.at(round_)[starts[place] : starts[place + 1]]
-            views = np.searchsorted(members, linked).reshape(len(members), sizes[place])
-            figures = asdict(fitness(views.astype(np.int32), ways))
+            neighbours = np.searchsorted(members, linked).astype(np.int32)
+            figures = asdict(fitness(neighbours, sizes, ways))
             known = {"topic": topic, "round": round_, "members": len(members)}
-            rows.append({**known, "view": int(sizes[place]), **figures})
+            rows.append({**known, "view": round(float(sizes.mean())), **figures})
     return rows
 
 

@@ -46,6 +46,7 @@ NOTE = "weft."
 _FILE = columns(name=TEXT, size=WHOLE, modified_ms=WHOLE, stats=TEXT)
 _URL = columns(url=TEXT)
 _NO_GLOB = ("globPaths", "false")  # a path is what it says, also with '[' or '*' in it
+_DICTIONARIES = "parquet.enable.dictionary"
 _TEXT_BOUND = 32  # guess: longer texts bound nothing that a reader could skip files by
 
 
@@ -135,9 +136,10 @@ def read_parts(
     return spark.read.schema(shape).option(*_NO_GLOB).parquet(*paths)
 
 
-def write(frame: DataFrame, folder: Path | Location) -> None:
+def write(frame: DataFrame, folder: Path | Location, *, coded: bool = True) -> None:
     """Write a plain table, in the place of an older one if there is one; at an address there must
-    be none."""
+    be none. Without `coded`, Spark's writer looks for no values that repeat, which is quicker and
+    takes a little more room: for what is soon removed."""
     place = Location.of(folder)
     if not place.is_local:
         write_files(frame, place)
@@ -145,7 +147,7 @@ def write(frame: DataFrame, folder: Path | Location) -> None:
     path = place.local
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        frame.write.parquet(Location.of(aside).for_spark)
+        frame.write.option(_DICTIONARIES, coded).parquet(Location.of(aside).for_spark)
         replace_folder(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -22,6 +22,7 @@ from weft.protocol.tera.links import Config as Links
 from weft.protocol.tera.size import Config as Size
 from weft.protocol.tera.stan import Config as Stan
 from weft.protocol.topic_dht.roles import Config as TopicDht
+from weft.rules.capacity import CAPACITY_LEAST, CAPACITY_MOST
 from weft.rules.hierarchy import parse_root
 
 Routing: TypeAlias = Literal["tera", "flood", "pulsarcast", "topic-dht"]
@@ -51,6 +52,7 @@ class Config:
     """All settings of one peer's state machines. Two routings need the DHT and switch it on."""
 
     routing: Routing = "tera"
+    capacity: float = 1.0  # of a usual peer; TERA's load follows it (rules/capacity.py)
     cyclon: Cyclon = field(default_factory=Cyclon)
     size: Size = field(default_factory=Size)
     tera: Tera = field(default_factory=Tera)
@@ -68,6 +70,9 @@ class Config:
     def __post_init__(self) -> None:
         known = get_args(Routing)
         require(self.routing in known, f"routing: one of {', '.join(known)}")
+        bounds = f"from {CAPACITY_LEAST:g} to {CAPACITY_MOST:g}"
+        within = CAPACITY_LEAST <= self.capacity <= CAPACITY_MOST
+        require(within, f"capacity: {bounds}, where a usual peer has 1")
         for root in self.hierarchies:
             try:
                 parse_root(root)

@@ -51,7 +51,7 @@ class Config:
     views: bool = True  # what others say of third peers is bounded; samples outlast what is pushed
     links: bool = True  # links give way with a reason only, and some are chosen by this peer
     score: bool = True  # links that bring nothing are given up
-    access: bool = True  # a publisher from outside goes through several access points
+    access: bool = True  # a publisher goes through several access points, or beside its parent
     rates: bool = True  # walks that others began go no farther than one's own
     claims: bool = True  # roles that a third peer names are confirmed by the peer itself
     # guess: peers of one address in a view, or in a bucket of the DHT's tables, a quarter of it.

@@ -34,10 +34,10 @@ twice in a life of this peer, as far as `recent.py` remembers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
@@ -110,8 +110,7 @@ class Taken(Enum):
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
 
 
-@dataclass(slots=True)
-class _Early:
+class _Early(Struct):
     """A run that came before an earlier one of its publisher."""
 
     run: Run
@@ -120,8 +119,7 @@ class _Early:
     since: Millis
 
 
-@dataclass(slots=True)
-class _Order:
+class _Order(Struct):
     """The early runs of one publisher's life in a topic."""
 
     life: Life
@@ -219,7 +217,7 @@ class Delivery:
 
     def _is_too_large(self, fact: Publish, origin: Topic | None) -> bool:
         """Whether an event is; then the command is answered."""
-        if max(map(len, fact.payloads), default=0) <= self.ample_bytes:  # nearly always
+        if sum(map(len, fact.payloads)) <= self.ample_bytes:  # nearly always
             return False
         for payload in fact.payloads:
             reason = self.too_large(fact.topic, payload, origin)

@@ -18,8 +18,9 @@ event, further ones are looked up, away from those known, and asked whether it h
 (`RouteCheck`: numbers, no payload), as they are about all later events of the topic; it counts as
 delivered when two have it, if there are two. One that still lacks it after it should have spread
 gets it, and spreads it. A few seconds later others yet are asked, and again. If peers were lost
-about that time, those that took the event may have been all that was left in this part of the
-network, liars or about to crash: others are asked three more times, until some minutes later.
+about that time, or if no second one has said that it has the event, those that took it may have
+been all that was left in this part of the network, liars or about to crash: others are asked three
+more times, until some minutes later.
 
 A publisher need not wait for an answer before it publishes more. Runs go to the same access point
 in their order; if that fails, all that it has not taken go to the next one, in their order.
@@ -109,7 +110,9 @@ _AGAIN_TIMES = 2
 _LOSS_MS = 120_000
 """guess: a peer that was lost so shortly before may come back, as members hold events so long …"""
 _LATER_MS = 30_000
-"""guess: … so others are asked after so long, then after twice and four times as much."""
+"""guess: … so others are asked after so long, then after twice and four times as much …"""
+_LATER_TOGETHER_MS = 10_000
+"""guess: … and for events of so long at once."""
 _LATER_TIMES = 3
 """guess: the last time 220 s after the event; a cut of 100 s is over by then."""
 _AGAIN_RUNS = 256
@@ -215,7 +218,7 @@ class _Pending:
 class _Shown:
     """A run that others are asked about."""
 
-    __slots__ = ("due", "given", "run", "since", "times")
+    __slots__ = ("due", "given", "run", "said", "since", "times")
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
@@ -223,6 +226,7 @@ class _Shown:
         self.due = now + _AGAIN_MS  # then still others are looked for
         self.times = 0  # that this was done
         self.given: dict[PeerId, None] = {}  # that lacked it, and got it
+        self.said: dict[PeerId, None] = {}  # that say that they have it
 
 
 class _Other:
@@ -255,7 +259,7 @@ class _Doubted:
     )
 
     def __init__(self) -> None:
-        self.others: BoundedDict[PeerId, _Other] = BoundedDict(OTHERS)  # asked about each run
+        self.others: dict[PeerId, _Other] = {}  # that are asked about each run
         self.found = 0  # of late
         self.due: Millis | None = None  # when others yet are looked for
         self.seeking = False
@@ -273,14 +277,23 @@ class _Doubted:
         while self.bytes > _AGAIN_BYTES and len(self.runs) > 1:
             self.drop(next(iter(self.runs)))
 
+    def note_taken(self, number: int, taker: PeerId) -> None:
+        """An access point says that it has a run."""
+        if number in self.runs:
+            self.runs[number].said[taker] = None
+
     def drop(self, number: int) -> None:
         self.bytes -= self.runs.pop(number).run.size
 
     def admit(self, contact: Contact) -> _Other:
-        """One more to ask; the one that was asked longest gives way."""
+        """One more to ask; the one that was asked longest gives way, and before any that lacks a
+        run: that is asked again soon."""
         self.used.renew(contact.peer, None)
-        other = _Other(contact)
-        self.others.renew(contact.peer, other)
+        self.others.pop(contact.peer, None)
+        while len(self.others) >= OTHERS:
+            content = (peer for peer, other in self.others.items() if not other.to_ask_again)
+            del self.others[next(content, next(iter(self.others)))]
+        other = self.others[contact.peer] = _Other(contact)
         self.found += 1
         return other
 
@@ -462,6 +475,7 @@ class Publishing:
         if doubted is None:
             doubted = self._doubted[pending.topic] = _Doubted()
         self._show(pending, taker, doubted)
+        doubted.note_taken(pending.run.first, taker.peer)
         self._seek_others(pending.topic, doubted)
 
     def _show(self, pending: _Pending, first: Contact, doubted: _Doubted) -> None:
@@ -519,6 +533,7 @@ class Publishing:
             return
         other.newest = max([other.newest, *message.taken])
         for number in message.taken:
+            doubted.note_taken(number, sender.peer)
             pending = self._pending.get((topic, number))
             if pending is not None:
                 pending.accepted[sender.peer] = sender
@@ -593,13 +608,14 @@ class Publishing:
             shown = doubted.runs[number]
             shown.times += 1
             later = shown.times - _AGAIN_TIMES
-            calm = self._lost_ms <= shown.since - _LOSS_MS
-            if later > (0 if calm else _LATER_TIMES):
+            sure = len(shown.said) >= _ACCEPTED and self._lost_ms <= shown.since - _LOSS_MS
+            if later > (0 if sure else _LATER_TIMES):
                 doubted.drop(number)
-            elif later < 0 or calm:
+            elif later < 0 or sure:
                 shown.due = now + _AGAIN_MS
             else:
-                shown.due = now + (_LATER_MS << later)
+                due_ms = now + (_LATER_MS << later)
+                shown.due = due_ms + -due_ms % _LATER_TOGETHER_MS
         doubted.rests = False
         if doubted.runs:
             if any(number in doubted.runs for number in due):
@@ -632,8 +648,13 @@ class Publishing:
     # --- what became of it -----------------------------------------------------------------------
 
     def on_result(self, sender: Contact, message: RouteResult) -> None:
+        if message.incarnation != self._ctx.incarnation:
+            return
         pending = self._pending.get((message.topic, message.number))
-        if pending is None or message.incarnation != self._ctx.incarnation:
+        if pending is None:
+            doubted = self._doubted.get(message.topic)
+            if message.accepted and doubted is not None and sender.peer in doubted.used:
+                doubted.note_taken(message.number, sender.peer)
             return
         if message.accepted:
             pending.accepted[sender.peer] = sender

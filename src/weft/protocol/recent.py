@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, ClassVar, Protocol, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run, Statement, verify_run, verify_statement
@@ -128,8 +128,7 @@ _PAST_MAX = 256
 """guess: topics given up whose events are remembered."""
 
 
-@dataclass(slots=True, eq=False)
-class Held:
+class Held(Struct, eq=False):
     """A run held for repair."""
 
     proven: Proven
@@ -147,8 +146,7 @@ class Verdict(Enum):
     FORGED = "forged"  # not what its publisher signed
 
 
-@dataclass(frozen=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """Two statements of one publisher that cannot both be honest."""
 
     known: Statement
@@ -374,6 +372,9 @@ class Recent:
         with some of its numbers, or one right before or after it that it does not go on from."""
         run = proven.run
         first, last = run.first, run.last
+        newest = life.newest
+        if isinstance(newest, Proven) and newest.run.last == first - 1:  # nearly always
+            return newest.statement() if newest.digest != run.prev else None
         known = life.held_in(first - 1, last + 1)
         inside = [held for held in known if held.run.last >= first and held.run.first <= last]
         if inside:
@@ -411,7 +412,7 @@ class Recent:
             life.note(proven, proven.digest, min(run.published_ms, wall_ms))
         life.touched = now
         life.mark = self._fingerprint = None
-        self._hold(life, Held(proven, run, hops, now, run.size))
+        self._hold(life, Held(proven, run, hops, now, proven.size))
 
     def _new_life(
         self, key: tuple[PeerId, int], now: Millis, newest: Proven | Statement, digest: bytes
@@ -610,6 +611,13 @@ def compare(
         return False
     ctx.send(other, _offer(ctx, topic, recent, settle_ms, first=True))
     return True
+
+
+def show(ctx: Context, topic: Topic, recent: Recent, other: Contact, settle_ms: Millis) -> None:
+    """Offer what is held here to a member that may lack it, and want nothing in return."""
+    offer = _offer(ctx, topic, recent, settle_ms, first=False)
+    if offer.spans:
+        ctx.send(other, offer)
 
 
 def _offer(ctx: Context, topic: Topic, recent: Recent, settle_ms: Millis, first: bool) -> Offer:

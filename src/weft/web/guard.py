@@ -24,15 +24,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.bounded import BoundedDict
 from weft.net.metrics import HERE, host_in
+from weft.web.connections import client_of
 
 BODY_BYTES_MAX = 1_000_000
 """A block of the store has 1 MiB, with what surrounds the payload."""
 _UNREAD_BYTES_MAX = 4 * BODY_BYTES_MAX  # guess: read of a refused body, so that the answer arrives
 _UNREAD_S = 5.0  # guess
-_READS_PER_S = 100.0  # guess: a page asks for some, once in a while
 _WRITES_PER_S = 5_000.0  # guess: more than a peer publishes, one request each
 _BURST_S = 2.0  # guess: so much of a second's allowance may be used at once
-_STREAMS_MAX = 32  # guess: pages and subscriptions of one client
+READS_PER_S = 100.0
+"""guess: requests of one client without the token; a page asks for some, once in a while."""
+STREAMS_MAX = 32
+"""guess: pages and subscriptions of one client."""
 _CLIENTS_MAX = 4_096  # guess: addresses remembered
 
 HEADERS = {
@@ -68,7 +71,7 @@ class Allowance:
 
     def enter(self) -> bool:
         """Open a stream, if there is room for one more."""
-        if self.streams >= _STREAMS_MAX:
+        if self.streams >= STREAMS_MAX:
             return False
         self.streams += 1
         return True
@@ -86,7 +89,7 @@ class Guard:
         token: str,
         hosts: Sequence[str] = (),
         streams: Sequence[str] = (),
-        reads_per_s: float = _READS_PER_S,
+        reads_per_s: float = READS_PER_S,
     ) -> None:
         """`hosts`: names that callers may use beside loopback's; `streams`: paths that stay
         open."""
@@ -109,7 +112,7 @@ class Guard:
         if scope["path"] not in self._streams:
             return await self._app(scope, _bounded(receive), _with_headers(send))
         if not client.enter():
-            return await _refuse(scope, send, 429, f"at most {_STREAMS_MAX} streams at a time")
+            return await _refuse(scope, send, 429, f"at most {STREAMS_MAX} streams at a time")
         try:
             return await self._app(scope, receive, _with_headers(send))
         finally:
@@ -123,7 +126,7 @@ class Guard:
 
     def _client(self, scope: Scope, trusted: bool) -> Allowance:
         """A client with the token has an allowance of its own, so that others cannot use it up."""
-        key = (str((scope.get("client") or ("",))[0]), trusted)
+        key = (client_of(str((scope.get("client") or ("",))[0])), trusted)
         known = self._clients.get(key)
         if known is None:
             per_s = _WRITES_PER_S if trusted else self._reads_per_s

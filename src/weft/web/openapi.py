@@ -134,7 +134,7 @@ def document() -> Fields:
             "get": _operation(
                 "Stored events in the stream's order",
                 _answer(
-                    "The events",
+                    "The events, fewer than asked for where they are large",
                     {
                         "type": "object",
                         "properties": {"events": {"type": "array", "items": _ref("Event")}},

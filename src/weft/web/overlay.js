@@ -37,17 +37,30 @@ export class Overlay {
   }
 
   show(figures) {
-    const before = this.spots.size;
     this.figures = new Map(figures.map((figure) => [figure.n, figure]));
-    for (const figure of figures) this.place(figure.n);
-    if (figures.length === 1) for (const n of figures[0].view) this.place(n);
-    for (const n of this.spots.keys()) {
-      if (!this.figures.has(n) && figures.length > 1) this.spots.delete(n);
+    // One peer alone is shown with all that it knows, of whom nothing else is known here.
+    const known = new Set(this.figures.keys());
+    if (figures.length === 1) {
+      for (const n of [...figures[0].view, ...Object.values(figures[0].links).flat()]) known.add(n);
     }
-    if (this.spots.size !== before) this.heat = Math.max(this.heat, 1);
+    let moved = false;
+    for (const n of known) if (!this.spots.has(n)) { this.place(n, figures.length === 1); moved = true; }
+    for (const n of this.spots.keys()) if (!known.has(n)) { this.spots.delete(n); moved = true; }
+    if (moved) this.heat = Math.max(this.heat, 1);
     this.edges = null;
     this.springs = null;
     this.redraw();
+  }
+
+  // Whether a peer is subscribed to the topic: by its own word, or, of a peer that cannot be asked,
+  // since it is a neighbour there.
+  member(n) {
+    if (this.figures.has(n)) return this.topic in this.figures.get(n).links;
+    return [...this.figures.values()].some((figure) => figure.links[this.topic]?.includes(n));
+  }
+
+  members() {
+    return [...this.spots.keys()].filter((n) => this.member(n)).length;
   }
 
   select(topic) {
@@ -63,9 +76,9 @@ export class Overlay {
   }
 
   // A fixed spiral, so that every page begins with the same picture.
-  place(n) {
-    if (this.spots.has(n)) return;
-    const turn = n * 2.39996, far = 0.06 * Math.sqrt(n + 0.5);
+  place(n, near) {
+    // Peers that come and go have ever higher numbers; around a single one they stay near.
+    const turn = n * 2.39996, far = 0.06 * Math.sqrt((near ? n % 64 : n) + 0.5);
     this.spots.set(n, { x: far * Math.cos(turn), y: far * Math.sin(turn) });
   }
 
@@ -81,6 +94,10 @@ export class Overlay {
         const linked = this.figures.get(n)?.links[topic] ?? [];
         const from = linked.find((other) => hops.get(other) === hop - 1) ?? n;
         this.flow.push({ from, to: n, begins: now + hop * STEP_MS });
+        // A peer that is shown alone hands what it publishes to its neighbours, which tell nothing.
+        if (hop === 0 && this.figures.size === 1) {
+          for (const to of linked) this.flow.push({ from: n, to, begins: now + STEP_MS });
+        }
       }
     }
     if (this.flow.length) this.draw();
@@ -232,7 +249,7 @@ export class Overlay {
     for (const [n, point] of points) {
       const figure = this.figures.get(n);
       if (figure?.isolated) groups.bad.push(point);
-      else if (figure && (this.topic ? this.topic in figure.links : true)) groups.member.push(point);
+      else if (this.topic ? this.member(n) : figure) groups.member.push(point);
       else groups.peer.push(point);
     }
     for (const [name, group] of Object.entries(groups)) {

@@ -78,7 +78,11 @@ function showTiles(all) {
   const sum = (name) => all.reduce((total, figure) => total + figure[name], 0);
   const now = { at: performance.now(), delivered: sum("delivered"), frames: sum("frames"), bytes: sum("bytes") };
   // Peers that come or leave change the sums by more than was sent: begin again.
-  if (!opened || opened.count !== all.length) { opened = { ...now, count: all.length }; last = now; }
+  if (!opened || opened.count !== all.length) {
+    opened = { ...now, count: all.length };
+    last = now;
+    $("tile-since").textContent = `since ${new Date().toLocaleTimeString()}`;
+  }
   const seconds = (now.at - last.at) / 1000;
   $("tile-peers").textContent = whole.format(all.length);
   $("tile-topics").textContent = whole.format(new Set(all.flatMap((figure) => Object.keys(figure.links))).size);
@@ -94,9 +98,9 @@ function showTiles(all) {
 }
 
 function showLegend() {
-  const members = figures.filter((figure) => overlay.topic in figure.links).length;
+  const members = overlay.members();
   $("legend").textContent = overlay.topic
-    ? `blue: ${members} ${members === 1 ? "subscriber" : "subscribers"}; lines: their links; amber: events on their way`
+    ? `blue: ${members} ${figures.length === 1 ? "known " : ""}${members === 1 ? "subscriber" : "subscribers"}; lines: their links; amber: events on their way`
     : "lines: peers that know each other (Cyclon views); amber: events on their way";
   overlay.links();
   if (overlay.every > 1) $("legend").textContent += `; one line in ${overlay.every} is drawn`;

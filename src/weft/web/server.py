@@ -22,12 +22,12 @@ import uvicorn
 
 from weft.net.errors import ListenError
 from weft.net.listener import bound, parse_endpoint
-from weft.web.guard import Guard
+from weft.web.connections import Connections, Settings
+from weft.web.guard import READS_PER_S, Guard
 from weft.web.routes import STREAMS, Routes
 from weft.web.source import Source
 
 TOKEN_VARIABLE = "WEFT_WEB_TOKEN"  # noqa: S105  (the name of a variable)
-_CONNECTIONS_MAX = 512  # guess: of all clients
 _MESSAGE_BYTES_MAX = 4_096  # a page has nothing to say
 
 
@@ -58,24 +58,28 @@ class Web:
         lab: Path = Path("out/lab"),
         hosts: Sequence[str] = (),
         token: str | None = None,
+        proxies: Sequence[str] = (),
+        connections: Connections | None = None,
+        reads_per_s: float = READS_PER_S,
     ) -> None:
         """`where` is HOST:PORT. `hosts`: names that callers may use, beside loopback's and the
-        address itself. The token is drawn, unless it is given here or in WEFT_WEB_TOKEN."""
+        address itself. The token is drawn, unless it is given here or in WEFT_WEB_TOKEN. `proxies`:
+        addresses or networks that are believed when they say for which client they ask
+        (`X-Forwarded-For`). `connections` and `reads_per_s` are the limits of clients."""
         self._where = where
         self.token = token or os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(16)
         self._routes = Routes(source, lab)
-        guard = Guard(self._routes.application(), self.token, hosts, STREAMS)
-        config = uvicorn.Config(
+        guard = Guard(self._routes.application(), self.token, hosts, STREAMS, reads_per_s)
+        config = Settings(
             guard,
-            http="h11",
-            ws="websockets-sansio",
+            Connections(proxies) if connections is None else connections,
             lifespan="off",
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_CONNECTIONS_MAX,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             ws_max_size=_MESSAGE_BYTES_MAX,
             timeout_graceful_shutdown=2,
         )

@@ -36,16 +36,25 @@ Passing = tuple[str, str, str, int]
 
 
 class Single:
-    """One peer of this process."""
+    """One peer of this process, and the peers that it knows."""
 
     def __init__(self, peer: weft.Peer) -> None:
         self.speaker = peer
+        self._linked: dict[str, list[str]] = {}  # by topic, when it was last looked at
 
     async def sights(self) -> list[Sight]:
-        return [sight_of(self.speaker)]
+        sight = sight_of(self.speaker)
+        self._linked = sight["links"]
+        return [sight]
 
     async def flow(self) -> list[Passing]:
-        return []  # what comes is in the stream of its topic
+        """What reached this peer; and where its publisher is a neighbour, that it began there."""
+        passed: list[Passing] = []
+        for topic, event, publisher, hops in self.speaker.passed():
+            if publisher in self._linked.get(topic, ()):
+                passed.append((publisher, topic, event, 0))
+            passed.append((self.speaker.id, topic, event, hops))
+        return passed
 
     async def status_of(self, peer: str) -> Status | None:
         if peer != self.speaker.id:
@@ -65,10 +74,11 @@ class Crowd:
         return [*await self._swarm.sights(), *await self._alone.sights()]
 
     async def flow(self) -> list[Passing]:
-        names = self._names()
+        names, me = self._names(), self.speaker.id
+        passed = await self._swarm.flow()
         return [
-            (names[index], topic, event, hops)
-            for index, topic, event, hops in await self._swarm.flow()
+            *((names[index], topic, event, hops) for index, topic, event, hops in passed),
+            *((me, topic, event, hops) for topic, event, _, hops in self.speaker.passed()),
         ]
 
     async def status_of(self, peer: str) -> Status | None:

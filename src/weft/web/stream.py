@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from itertools import islice
 
@@ -35,6 +35,8 @@ ALIVE_S = 15.0
 HISTORY_MAX = 1_000
 HISTORY_USUAL = 100
 """guess: events in one answer, at most and unless another number is asked for."""
+HISTORY_BYTES_MAX = 2_000_000
+"""guess: of payloads in one answer, which waits in memory until its client has read it."""
 _RETRY_MS = 1_000
 
 
@@ -73,16 +75,27 @@ def event_fields(event: SealedEvent) -> dict[str, object]:
 
 
 def history(peer: weft.Peer, topic: str, after: str | None, limit: int) -> list[dict[str, object]]:
-    """Stored events in the stream's order: the first ones after an event, or the latest ones."""
+    """Stored events in the stream's order: the first ones after an event, or the latest ones. At
+    least one; otherwise no more than an answer holds."""
     if after is not None:
         since: Since = "beginning" if after == "beginning" else usable(parse_cid, after)
-        return [event_fields(event) for event in peer.history.read(topic, since, limit)]
+        return [event_fields(event) for event in _fitting(peer.history.read(topic, since, limit))]
     # From the end, so that the answer costs what it holds, however long the stream is.
     store, name = peer.history.store, usable(parse_topic, topic)
     highest = Position(max(store.heads(name).values(), default=0) + 1, Cid(b""))
-    latest = [cid for cid, _ in islice(store.downwards(name, highest), limit)]
-    blocks = ((cid, store.get(cid)) for cid in reversed(latest))
-    return [event_fields(known_event(block, cid)) for cid, block in blocks if block is not None]
+    latest = (cid for cid, _ in islice(store.downwards(name, highest), limit))
+    blocks = ((cid, store.get(cid)) for cid in latest)
+    events = (known_event(block, cid) for cid, block in blocks if block is not None)
+    return [event_fields(event) for event in _fitting(events)][::-1]
+
+
+def _fitting(events: Iterable[SealedEvent]) -> Iterator[SealedEvent]:
+    size = 0
+    for number, event in enumerate(events):
+        size += len(event.payload)
+        if number and size > HISTORY_BYTES_MAX:
+            return
+        yield event
 
 
 def has_store(peer: weft.Peer) -> bool:

@@ -145,22 +145,22 @@ def test_no_overlays_is_fine() -> None:
 
 def test_a_ring_is_one_component_with_long_ways() -> None:
     ring = np.array([[(at + 1) % 6] for at in range(6)], np.int32)
-    found = fitness(ring)
+    found = fitness(ring.ravel(), np.full(6, 1))
     assert (found.weak, found.strong, found.unlinked) == (1, 1, 0)
     assert (found.clustering, found.diameter) == (0.0, 5)
 
 
 def test_members_that_nobody_links_to_are_components_of_their_own() -> None:
     views_ = np.array([[1, 2], [0, 2], [0, 1], [0, 1]], np.int32)
-    found = fitness(views_)
+    found = fitness(views_.ravel(), np.full(4, 2))
     assert (found.weak, found.strong, found.unlinked, found.diameter) == (1, 2, 1, 2)
     # 0 and 1 have three neighbours with two of three pairs linked; 2 and 3 have all of theirs.
     assert found.clustering == pytest.approx((2 / 3 + 2 / 3 + 1 + 1) / 4)
-    assert fitness(views_, ways=False).diameter == 0
+    assert fitness(views_.ravel(), np.full(4, 2), ways=False).diameter == 0
 
 
 def test_parts_are_counted() -> None:
-    found = fitness(np.array([[1], [0], [3], [2]], np.int32))
+    found = fitness(np.array([1, 0, 3, 2], np.int32), np.full(4, 1))
     assert (found.weak, found.strong) == (2, 2)
 
 

@@ -6,9 +6,14 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import os
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
+from deltalake import write_deltalake
+from pyarrow import parquet
 
 from weft.pipeline.ingest.files import Inspected, inspect, linked, listed
 from weft.pipeline.ingest.formats import FORMATS, guessed
@@ -75,6 +80,80 @@ def test_folders_stand_for_the_files_in_them(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="no files"):
         listed([tmp_path / "empty"])
+
+
+def test_what_links_lead_to_is_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "b.csv").write_text("x")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("x")
+    (tmp_path / "in" / "itself").symlink_to(tmp_path / "in")
+    (tmp_path / "in" / "more").symlink_to(tmp_path / "far")
+    (tmp_path / "far" / "back").symlink_to(tmp_path / "in")
+    found = listed([tmp_path / "in"])
+    assert [path.relative_to(tmp_path / "in").as_posix() for path in found] == [
+        "a.csv",
+        "more/b.csv",
+    ]
+
+
+def test_what_would_be_missing_without_a_word_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone.csv")
+    for given in (tmp_path, tmp_path / "link.csv"):
+        with pytest.raises(BadInput, match=r"link.csv: a link that leads nowhere"):
+            listed([given])
+    (tmp_path / "link.csv").unlink()
+    os.mkfifo(tmp_path / "pipe")
+    for given in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(BadInput, match=r"pipe: neither a file nor a folder"):
+            listed([given])
+    (tmp_path / "pipe").unlink()
+    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "closed").mkdir()
+    look = os.scandir
+
+    def refusing(path: str) -> Any:  # root may look everywhere
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(BadInput, match=r"closed: Permission denied"):
+        listed([tmp_path])
+
+
+def test_a_column_in_the_names_of_folders_is_not_lost(tmp_path: Path) -> None:
+    file = tmp_path / "day=2026-11-16" / "part.csv"
+    file.parent.mkdir()
+    file.write_text("x")
+    with pytest.raises(BadInput, match=r"whose column 'day' is in the names of folders"):
+        listed([tmp_path])
+    assert listed([file]) == [file]
+
+
+def test_a_lake_beside_its_files_is_none_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "lake" / "memberships").mkdir(parents=True)
+    (tmp_path / "lake" / "memberships" / "rows.parquet").write_text("x")
+    assert listed([tmp_path], tmp_path / "lake") == [tmp_path / "a.csv"]
+
+
+def test_of_a_delta_table_the_files_of_its_last_version_are_listed(tmp_path: Path) -> None:
+    for users in (["ann"], ["bob"]):
+        rows = pyarrow.table({"user": users, "topic": ["x"]})
+        write_deltalake(tmp_path / "table", rows, mode="overwrite")
+    assert len(list((tmp_path / "table").glob("*.parquet"))) == 2
+    [found] = listed([tmp_path])
+    assert parquet.read_table(found).to_pylist() == [{"user": "bob", "topic": "x"}]
+    write_deltalake(tmp_path / "parts", rows, partition_by=["topic"])
+    with pytest.raises(BadInput, match=r"parts: a Delta table with partitions"):
+        listed([tmp_path])
+    for log in (tmp_path / "table" / "_delta_log").glob("*.json"):
+        log.write_text("{")
+    with pytest.raises(BadInput, match=r"table: a Delta table that cannot be read"):
+        listed([tmp_path / "table"])
 
 
 def test_links_have_plain_names(tmp_path: Path) -> None:

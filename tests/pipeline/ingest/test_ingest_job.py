@@ -282,6 +282,8 @@ def test_other_folders_are_left_alone(spark: SparkSession, tmp_path: Path) -> No
     before = content(tmp_path)
     with pytest.raises(NotALake, match="not a lake, and not empty"):
         ingest(spark, [tmp_path / "one.csv"], tmp_path)
+    with pytest.raises(NotALake, match=r"one.csv: a file, not a folder"):
+        ingest(spark, [tmp_path / "one.csv"], tmp_path / "one.csv")
     assert content(tmp_path) == before
 
 

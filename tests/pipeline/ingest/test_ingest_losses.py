@@ -17,7 +17,13 @@ from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
 from weft.pipeline.ingest.mediawiki import NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
 from weft.pipeline.ingest.records import NULS
-from weft.pipeline.ingest.rows import NOT_PLAIN, OPEN_QUOTE, QuotedRow, quoted_rows
+from weft.pipeline.ingest.rows import (
+    NOT_PLAIN,
+    OPEN_QUOTE,
+    QuotedRow,
+    plan_parquet,
+    quoted_rows,
+)
 from weft.pipeline.lake import Lake
 
 Held = set[tuple[str, str, int | None]]
@@ -69,6 +75,19 @@ def test_parquet_files_with_other_columns_keep_their_times(
     assert taken(spark, paths) == ({("ann", "x", None), ("bob", "x", 7), ("5", "x", 8)}, [])
 
 
+def test_parquet_as_pandas_writes_it_and_with_any_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "frame.parquet"
+    when = pyarrow.array([9_000_000_001], pyarrow.timestamp("ns"))
+    names = ("_file", "_position", "_entry")
+    held = {"user": ["ann"], "topic": ["x"], "time": when, **{key: [1] for key in names}}
+    parquet.write_table(pyarrow.table(held), path, version="2.6")
+    assert taken(spark, [path]) == ({("ann", "x", 9)}, [])
+    [event] = Lake(tmp_path / "lake").table(spark, "events").collect()
+    assert event.extra == '{"_file":1,"_position":1,"_entry":1}'
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
 def test_other_encodings_are_read(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "subs.csv"
@@ -105,9 +124,12 @@ def test_quoted_line_breaks_are_part_of_a_name(spark: SparkSession, tmp_path: Pa
         'user,topic\n"ann\nlee",cats\nbob,"a ""big"" dog"\n5" disk,cats\n'
         '"cid,cats\ndan,cats\neve,"x\ny\nz"\nfay,cats\n'
     )
-    held, bad = taken(spark, [path])
+    returned = tmp_path / "returned.csv"  # Spark ends lines at these, too
+    returned.write_bytes(b'user,topic\n"guy\rlee",cats\n')
+    held, bad = taken(spark, [path, returned])
     assert held == {
         ("ann\nlee", "cats", None),
+        ("guy\nlee", "cats", None),
         ("bob", 'a "big" dog', None),
         ('5" disk', "cats", None),
         ("dan", "cats", None),
@@ -188,3 +210,26 @@ def test_what_cannot_be_read_is_said_in_a_line(
         with pytest.raises(BadInput, match=f"{path.name}: {said}") as caught:
             ingest(spark, listed([path]), tmp_path / "lake")
         assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_changes_meanwhile_is_not_taken(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text("user,topic\nann,cats\n")
+
+    def write_more(step: int, text: str) -> None:
+        if text == "reading":
+            path.write_text(path.read_text() + "bob,cats\n")
+
+    with pytest.raises(BadInput, match=r"subs.csv: changed while it was read; nothing was added"):
+        ingest(spark, [path], tmp_path / "lake", watch=write_more)
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("column", ["user", "topic", "time"])
+def test_a_nested_column_is_no_name(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "subs.parquet"
+    plain: dict[str, list[object]] = {"user": ["ann"], "topic": ["x"], "time": [5]}
+    parquet.write_table(pyarrow.table({**plain, column: [["a", "b"]]}), path)
+    file = inspect(str(path))
+    with pytest.raises(BadInput, match=rf"the column '{column}' holds list<.*, no plain values"):
+        plan_parquet(file, Options())

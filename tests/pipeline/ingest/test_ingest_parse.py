@@ -125,7 +125,7 @@ def test_json_lines(spark: SparkSession) -> None:
 def test_parquet_columns_of_any_type(spark: SparkSession) -> None:
     rows = spark.sql(
         "SELECT * FROM VALUES (1L, 'cats', TIMESTAMP '1970-01-01 00:00:02', 0, 0L), "
-        "(NULL, 'dogs', NULL, 0, 1L) AS t(member, group, at, _file, _position)"
+        "(NULL, 'dogs', NULL, 0, 1L) AS t(member, group, at, _weft_file, _weft_position)"
     )
     reading = Columnar(Options(time="at"))
     expected = records_of(spark, [good("1", "cats", 2_000)], [bad(NO_USER, '{"group":"dogs"}')])

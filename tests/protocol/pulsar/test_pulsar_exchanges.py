@@ -232,6 +232,39 @@ def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
     assert told(rig.hear(7, Offer(T, held, False)), Want) == [7]
 
 
+def shown_after_publishing(rig: Rig, roots: list[int]) -> list[list[tuple[int, Offer]]]:
+    """What a member offers in each cycle after it published, while its parent names these roots."""
+    rig.publish(b"own")
+    shown = []
+    for beat in range(2, 8):
+        rig.hear(9, TreeFamily(T, beat, 0, True, [], [contact(one) for one in roots], []))
+        shown.append(sent(rig.wait(CONFIG.cyclon.cycle_ms), Offer))
+    return shown
+
+
+def test_what_a_member_publishes_is_shown_to_roots_beside_its_parent() -> None:
+    """The parent may pass nothing on, and says that it has seen the same."""
+    rig = child_of(9)
+    shown = shown_after_publishing(rig, [7, 6, 5])
+    assert [len(offers) for offers in shown] == [0, 2, 0, 0, 0, 0]  # once it should have spread
+    [(to, offer), (other, _)] = shown[1]
+    assert {to, other} < {7, 6, 5} and not offer.first  # it answers only if it lacks something
+    [(_, repair)] = sent(rig.hear(to, Want(T, offer.spans)), Repair)
+    assert [one.payloads for one in repair.runs] == [(b"own",)]
+
+
+def test_a_parent_cannot_make_up_the_roots_that_events_are_shown_to() -> None:
+    """They are the closest to the topic's id of all that the member knows."""
+    by_distance = sorted(range(10, 60), key=_distance)
+    near, far = by_distance[:3], by_distance[-3:]
+    rig = child_of(9)
+    for number in near:  # they speak for themselves, and so are in its table
+        key = tree_key(Topic("/other"))
+        rig.hear(number, FindRequest(5, 0, Topic(""), Topic(""), key[1:], PROVIDERS, key))
+    shown = [to for offers in shown_after_publishing(rig, far) for to, _ in offers]
+    assert len(shown) == 2 and {*shown} < {*near}
+
+
 def test_a_parent_that_leaves_says_where_to_go() -> None:
     rig = child_of(9, roots=(7,))
     effects = rig.hear(9, TreeLeave(T, [contact(5)]))

@@ -69,6 +69,35 @@ def test_a_peer_that_is_asked_tells_its_list_too_once_a_cycle() -> None:
         assert len(reply.adverts) == expected
 
 
+def test_a_weak_peer_tells_its_list_in_some_exchanges_only() -> None:
+    rig = subscriber(3, c.Config(tera=TERA, capacity=0.5))
+    told_in = sum(bool(adverts) for one in rounds(rig, 200) for _, adverts in one)
+    assert 75 <= told_in <= 125  # half of 200 coins, within three and a half deviations
+
+
+def test_a_strong_peer_tells_its_list_to_others_besides_and_asks_for_less_room() -> None:
+    rig = subscriber(3, c.Config(tera=TERA, capacity=2.5))
+    for one in rounds(rig, 9):
+        assert len(one) == 1 + 3  # an exchange, and two for each one and a half above the usual
+        for _, adverts in one:
+            assert sorted(advert.topic for advert in adverts) == ["/0", "/1", "/2"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "popularity", "told_to"), [(0.3, 1, 1), (1.0, 3, 2), (2, 6, 4)]
+)
+def test_a_new_subscription_is_told_to_more_by_the_strong_as_of_a_larger_topic(
+    capacity: float, popularity: int, told_to: int
+) -> None:
+    rig = Rig(1, c.Config(tera=TERA, capacity=capacity))
+    rig.subscribe()
+    rig.link(2, 3)
+    rig.meet(4, 5, 6, 7)
+    adverts = sent(rig.wait(100), Advertisement)
+    assert len(adverts) == told_to
+    assert {advert.popularity for _, one in adverts for advert in one.adverts} == {popularity}
+
+
 @pytest.mark.parametrize("reply", [False, True])
 def test_what_rides_on_an_exchange_enters_the_table(reply: bool) -> None:
     rig = Rig(1)

@@ -64,7 +64,7 @@ def test_what_is_announced_in_each_topic_is_waited_for_there() -> None:
     rig = member_of_two()
     announced = [Announced(topic, [span(9, 1, 1)]) for topic in (T, U)]
     rig.hear(2, IHaveOfTopics(announced))
-    grafts = sent(rig.wait(500), Graft)
+    grafts = sent(rig.wait(LAZY_MS), Graft)
     assert [(to, message.topic) for to, message in grafts] == [(2, T), (2, U)]
 
 

@@ -67,6 +67,15 @@ def test_a_request_beyond_the_bound_is_refused() -> None:
     assert linked(rig) == [2, 3, 4]
 
 
+@pytest.mark.parametrize(("capacity", "most"), [(0.1, 2), (0.7, 2), (1.0, 3), (2.0, 6)])
+def test_how_many_links_a_member_takes_goes_with_its_capacity(capacity: float, most: int) -> None:
+    """Events go on over some of them; those that a weak member wants itself it takes."""
+    rig = member(config=replace(FEW, capacity=capacity))
+    for number in range(2, 12):
+        rig.hear(number, LinkRequest(T, urgent=False))
+    assert linked(rig) == list(range(2, 2 + most))
+
+
 def test_somebody_without_links_is_taken_for_another() -> None:
     rig = member(2, 3, 4)
     effects = rig.hear(5, LinkRequest(T, urgent=True))

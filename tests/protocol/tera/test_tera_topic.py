@@ -210,8 +210,8 @@ def test_whatever_the_scheme_lost_is_repaired(scheme: seam.Scheme) -> None:
 # --- flood and gossip ---------------------------------------------------------------------------
 
 
-def spread(scheme: seam.Scheme, neighbours: int = 12) -> Rig:
-    rig = Rig(1)
+def spread(scheme: seam.Scheme, neighbours: int = 12, capacity: float = 1.0) -> Rig:
+    rig = Rig(1, c.Config(capacity=capacity))
     rig.subscribe(scheme=scheme)
     for number in range(2, neighbours + 2):
         rig.hear(number, JoinGift(T, Descriptor(contact(number), 0)))
@@ -231,6 +231,18 @@ def test_gossip_reaches_a_few_and_each_time_others() -> None:
     chosen = [tuple(told(rig.publish(), Payload)) for _ in range(20)]
     assert {len(one) for one in chosen} == {rig.peer.config.dissemination.gossip_fanout}
     assert len(set(chosen)) > 10
+
+
+@pytest.mark.parametrize(
+    ("scheme", "capacity", "reached"),
+    [("gossip", 0.1, 4), ("gossip", 1.5, 9), ("flood", 0.3, 6), ("flood", 3.0, 12)],
+)
+def test_strong_members_send_an_event_on_to_more(
+    scheme: seam.Scheme, capacity: float, reached: int
+) -> None:
+    """Of twelve neighbours; a flood goes to the whole view unless the member is weak."""
+    rig = spread(scheme, capacity=capacity)
+    assert {len(told(rig.publish(), Payload)) for _ in range(5)} == {reached}
 
 
 @pytest.mark.parametrize("scheme", ["flood", "gossip"])

@@ -228,11 +228,21 @@ def test_what_was_announced_and_does_not_come_is_asked_for() -> None:
     rig = member(2, 3)
     make_lazy(rig, 3)
     effects = rig.hear(3, IHave(T, [span(9, 1, 2)]))
-    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    timeout = rig.peer.config.dissemination.lazy_delay_ms  # no link has brought it anything yet
     assert [t.after_ms for t in timers(effects, "tree.missing")] == [timeout]
     assert everything_sent(rig.wait(timeout - 1)) == []
     assert everything_sent(rig.wait(1)) == [(3, Graft(T, [span(9, 1, 2)]))]
     assert eager(rig) == [2, 3]
+
+
+def test_a_member_that_has_had_events_waits_longer_for_what_was_announced() -> None:
+    rig = member(2, 3)
+    make_lazy(rig, 3)
+    rig.hear(2, Payload(T, event(9, 1), 1))
+    effects = rig.hear(3, IHave(T, [span(8, 1, 2)]))
+    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    assert [t.after_ms for t in timers(effects, "tree.missing")] == [timeout]
+    assert sent(rig.wait(timeout - 1), Graft) == []
 
 
 def test_what_came_in_time_is_not_asked_for() -> None:
@@ -257,7 +267,7 @@ def test_the_next_announcer_is_asked_after_a_while() -> None:
     for announcer in (3, 4, 3, 3):
         rig.hear(announcer, IHave(T, [span(9, 1, 1)]))
     config = rig.peer.config.dissemination
-    assert told(rig.wait(config.graft_timeout_ms), Graft) == [3]
+    assert told(rig.wait(config.lazy_delay_ms), Graft) == [3]
     assert told(rig.wait(config.graft_retry_ms), Graft) == [4]
 
 
@@ -265,7 +275,7 @@ def test_one_graft_asks_an_announcer_for_the_events_of_all_publishers() -> None:
     rig = member(2)
     spans = [span(publisher, 1, 50) for publisher in range(10, 18)]
     rig.hear(2, IHave(T, spans))
-    asked = sent(rig.wait(rig.peer.config.dissemination.graft_timeout_ms), Graft)
+    asked = sent(rig.wait(rig.peer.config.dissemination.lazy_delay_ms), Graft)
     assert asked == [(2, Graft(T, spans))]
 
 
@@ -274,7 +284,7 @@ def test_no_more_events_are_asked_for_by_one_graft_than_are_sent_for_it() -> Non
     spans = [span(publisher, 1, LIST_MAX // 2) for publisher in range(10, 13)]
     rig.hear(2, IHave(T, spans[:2]))
     rig.hear(2, IHave(T, spans[2:]))
-    asked = sent(rig.wait(rig.peer.config.dissemination.graft_timeout_ms), Graft)
+    asked = sent(rig.wait(rig.peer.config.dissemination.lazy_delay_ms), Graft)
     assert asked == [(2, Graft(T, spans[:2])), (2, Graft(T, spans[2:]))]
 
 
@@ -473,6 +483,21 @@ def test_in_a_small_topic_the_first_event_is_sent_once_to_each(members: int) -> 
         group.run(3_000)
         assert len(list(group.since(start, Payload))) == members - 1
     assert all(len(group.delivered(number)) == 2 for number in group.peers)
+
+
+@pytest.mark.parametrize("members", [9, 11])
+def test_a_publisher_without_links_to_all_makes_a_star_with_those_that_it_has(members: int) -> None:
+    """The others ask for the event when they hear of it, without delay. Before, it went over all
+    links: some 50 copies to eight others."""
+    group = Group(members)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(60_000)
+    start = group.now
+    group.do(members, seam.Publish(1, T, (b"",), 0))
+    group.run(2 * group.peers[1].config.dissemination.lazy_delay_ms + 100)
+    assert all(len(group.delivered(number)) == 1 for number in group.peers)
+    assert members - 1 <= len(list(group.since(start, Payload))) <= 1.5 * members
 
 
 def test_in_steady_state_everybody_gets_one_copy(grown: Group) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.engine.core.arrays import Ids
+from weft.engine.core.arrays import Ids, Numbers, offsets_of
 from weft.engine.core.jit import compiled, u64
 
 
@@ -32,14 +32,14 @@ class Fitness:
     diameter: int  # the longest of the shortest ways, between members that have one
 
 
-def fitness(views: Ids, ways: bool = True) -> Fitness:
-    """The figures of an overlay: a row per member, with its neighbours numbered by rows. Without
-    `ways`, the diameter is left out (0), which takes the longest."""
-    members, view = views.shape
-    ones = np.ones(views.size, np.int32)
-    starts = np.arange(members + 1) * view
-    graph = sparse.csr_matrix((ones, views.ravel(), starts), (members, members))
-    degrees = np.bincount(views.ravel(), minlength=members)
+def fitness(neighbours: Ids, sizes: Numbers, ways: bool = True) -> Fitness:
+    """The figures of an overlay: the neighbours of one member after the other, as places among the
+    members, and the size of each one's view. Without `ways`, the diameter is left out (0), which
+    takes the longest."""
+    members = len(sizes)
+    ones = np.ones(neighbours.size, np.int32)
+    graph = sparse.csr_matrix((ones, neighbours, offsets_of(sizes)), (members, members))
+    degrees = np.bincount(neighbours, minlength=members)
     return Fitness(
         weak=int(csgraph.connected_components(graph, True, "weak", return_labels=False)),
         strong=int(csgraph.connected_components(graph, True, "strong", return_labels=False)),

@@ -39,6 +39,7 @@ from weft.engine.stan.views import (
     remember,
     slot_in,
     snapshot,
+    start_with,
     weigh,
     weighing_of,
 )
@@ -121,11 +122,10 @@ def walk(
 ) -> bool:
     """One member's walk and what it makes of the reply; returns whether its view changed."""
     step_key, loss_key = keys
-    view = overlay.ids.shape[1]
     at = row
     count = 0
     for step in range(options.ttl + 1):
-        at = i64(overlay.ids[at, below(absorb(step_key, step), view)])
+        at = i64(overlay.ids[at, below(absorb(step_key, step), i64(overlay.sizes[at]))])
         if lost(loss_key, step, options.loss):
             return False
         if at != row:
@@ -135,7 +135,7 @@ def walk(
                 merge(overlay, at, row, count, options, weighing)
         overlay.trail[step] = at
         count = collect(overlay, at, number, count)
-        for slot in range(view):
+        for slot in range(i64(overlay.sizes[at])):
             count = collect(overlay, i64(overlay.ids[at, slot]), number, count)
     if lost(loss_key, options.ttl + 1, options.loss):
         return False
@@ -150,7 +150,7 @@ def ask_for_a_link(
 ) -> None:
     """A member asks its neighbours to adopt it, the lightest first, until one that can be found
     without it holds it, or a message is lost."""
-    for slot in range(overlay.ids.shape[1]):
+    for slot in range(i64(overlay.sizes[row])):
         asked = i64(overlay.ids[row, slot])
         overlay.tally[REQUESTS] += 1
         if lost(key, slot, options.loss):
@@ -249,7 +249,7 @@ def replace_leavers(
 ) -> None:
     """Nodes leave, and others take their places with ids and views of their own. A member that had
     a leaver in its view has noticed by the next round and been given a random member instead."""
-    count, view = len(overlay.members), overlay.ids.shape[1]
+    count = len(overlay.members)
     for row in range(count):
         node = i64(overlay.members[row])
         gone = leaves(node, tick, keys, options.churn)
@@ -259,6 +259,7 @@ def replace_leavers(
             overlay.numbers[row] = absorb(absorb(keys.identity, node), i64(generations[row]))
     for row in range(count):
         have = adopted = 0
+        view = i64(overlay.sizes[row])
         for slot in range(view):
             other = i64(overlay.ids[row, slot])
             if overlay.heard[row] == 0 and overlay.heard[other] == 0:
@@ -281,7 +282,8 @@ class Topic(NamedTuple):
     """One topic that is to be computed."""
 
     members: Ids  # nodes, ascending
-    view_size: int  # neighbours of each
+    sizes: Ids  # of the view of each
+    first: Ids  # the views to start with, member by member; empty: random ones are drawn
     start: int  # where its links begin
     keys: Keys
 
@@ -304,12 +306,18 @@ def _number_all(overlay: Overlay, keys: Keys) -> None:
 def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
     """All rounds of one topic. Returns what was done and sent (`tally`)."""
     keys = topic.keys
-    overlay = new_overlay(topic.members, topic.view_size, options.ttl, options.memory)
+    overlay = new_overlay(topic.members, topic.sizes, options.ttl, options.memory)
     weighing = weighing_of(topic.members, interests)
     count = len(topic.members)
     _number_all(overlay, keys)
+    begin = 0
     for row in range(count):
-        fill(overlay, row, 0, absorb(keys.first, i64(topic.members[row])), weighing)
+        end = begin + i64(topic.sizes[row])
+        if len(topic.first) > 0:
+            start_with(overlay, row, topic.first[begin:end], weighing)
+        else:
+            fill(overlay, row, 0, absorb(keys.first, i64(topic.members[row])), weighing)
+        begin = end
     if wanted.places[0] >= 0:
         snapshot(overlay, wanted.links[wanted.places[0]], topic.start)
     order = np.empty(count + 1, np.int64)
@@ -330,12 +338,12 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
 @compiled
 def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
     """The lightest members of all at every member: what the rounds can at best lead to."""
-    overlay = new_overlay(topic.members, topic.view_size, 0, False)
+    overlay = new_overlay(topic.members, topic.sizes, 0, False)
     weighing = weighing_of(topic.members, interests)
-    count, view = len(topic.members), topic.view_size
+    count = len(topic.members)
     _number_all(overlay, topic.keys)
     for row in range(count):
-        own = own_key(overlay.numbers[row])
+        own, view = own_key(overlay.numbers[row]), i64(topic.sizes[row])
         have = 0
         for other in range(count):
             if other == row:

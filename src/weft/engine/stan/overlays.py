@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.engine.core.arrays import Array, Ids, Numbers, offsets_of
-from weft.engine.core.jit import compiled
+from weft.engine.core.jit import compiled, part
 from weft.engine.data.workload import Memberships
+from weft.engine.stan import scamp as membership
 from weft.engine.stan.kernel import Options, Topic, Wanted, ideal_topic, run_topic
 from weft.engine.stan.views import (
     ADOPTED,
@@ -29,6 +30,7 @@ from weft.engine.stan.views import (
     keys_in,
 )
 from weft.rules import stan as rules
+from weft.rules.draw import absorb
 
 IDEAL = -1
 """Stands for StaN's own ideal where the views after some rounds are asked for."""
@@ -47,12 +49,15 @@ class Config:
     longest: int = 1  # rounds that the walk's period backs off to; 1: a walk in every round
     lean: bool = False
     memory: bool = False  # members add what their own last walk collected (weft's own)
+    scamp: membership.Scamp | None = None  # the views to begin with are Scamp's, not random ones
 
     def __post_init__(self) -> None:
         if self.ttl < 0 or self.rounds < 0 or self.patience < 0 or self.longest < 1:
             raise ValueError("ttl, rounds and patience are at least 0, longest at least 1")
         if not (0 <= self.loss < 1 and 0 <= self.churn < 1):
             raise ValueError("loss and churn are shares from 0 up to 1")
+        if self.scamp is not None and self.churn > 0:
+            raise ValueError("over Scamp nobody leaves during the rounds; it has a turnover before")
 
     def options(self) -> Options:
         """The same for kernels."""
@@ -130,6 +135,7 @@ class Outcome:
 
     overlays: Overlays
     rounds: tuple[int, ...]
+    degrees: Numbers  # the view size of each membership, in all rounds
     links: Ids  # a row per round asked for: neighbours, membership by membership
     walks: int
     adopted: int
@@ -142,7 +148,11 @@ class Outcome:
 
     def owners(self) -> Ids:
         """The node at whose end each link begins."""
-        return np.repeat(self.overlays.members, self.overlays.degrees())
+        return np.repeat(self.overlays.members, self.degrees)
+
+    def starts(self) -> Numbers:
+        """Where the links of each topic begin; one more than there are topics."""
+        return offsets_of(self.degrees)[self.overlays.offsets]
 
 
 def run(
@@ -152,16 +162,18 @@ def run(
     rounds: Sequence[int] | None = None,
     interests: Interests | None = None,
 ) -> Outcome:
-    """Improve overlays from random views. The links are kept as they are after each of `rounds`
-    (0: the random views; IDEAL: StaN's own ideal); by default before and after."""
+    """Improve overlays from random views, or from Scamp's. The links are kept as they are after
+    each of `rounds` (0: the views to begin with; IDEAL: StaN's own ideal); by default before and
+    after."""
     asked = tuple(rounds) if rounds is not None else (0, config.rounds)
     if not all(round_ == IDEAL or 0 <= round_ <= config.rounds for round_ in asked):
         raise ValueError(f"rounds asked for must be 0 to {config.rounds}, or IDEAL")
     if config.lean and interests is None:
         raise ValueError("weights that lean need the nodes' interests")
     known = interests if config.lean and interests is not None else no_interests()
-    starts = overlays.starts()
-    links = np.empty((len(asked), int(starts[-1])), np.int32)
+    first = _first_views(overlays, config, seed)
+    begins = offsets_of(first.sizes)
+    links = np.empty((len(asked), int(begins[-1])), np.int32)
     wanted = np.full(config.rounds + 1, -1, np.int64)
     for place, round_ in enumerate(asked):
         if round_ != IDEAL:
@@ -170,8 +182,9 @@ def run(
         overlays.topics,
         overlays.offsets,
         overlays.members,
-        overlays.views(),
-        starts,
+        begins,
+        first.sizes,
+        first.neighbours,
         base_keys(seed),
     )
     tally = np.zeros(TALLIES, np.int64)
@@ -180,7 +193,27 @@ def run(
     if IDEAL in asked:
         _ideal_all(topics, known, links[asked.index(IDEAL)])
     done = (int(tally[place]) for place in (WALKS, ADOPTED, REQUESTS, NOTICES))
-    return Outcome(overlays, asked, links, *done)
+    return Outcome(overlays, asked, first.sizes.astype(np.int64), links, *done)
+
+
+class FirstViews(NamedTuple):
+    """The views that the rounds begin with."""
+
+    sizes: Ids  # by membership
+    neighbours: Ids  # places among the topic's members; empty where random ones are to be drawn
+
+
+def _first_views(overlays: Overlays, config: Config, seed: int) -> FirstViews:
+    if config.scamp is None:
+        return FirstViews(overlays.degrees().astype(np.int32), np.zeros(0, np.int32))
+    base = int(base_keys(seed).scamp)
+    made = [
+        membership.views_of(int(size), config.scamp, absorb(base, int(topic)))
+        for topic, size in zip(overlays.topics, overlays.sizes(), strict=True)
+    ]
+    nothing = np.zeros(0, np.int32)
+    sizes = np.concatenate([nothing, *(each for each, _ in made)])
+    return FirstViews(sizes, np.concatenate([nothing, *(each for _, each in made)]))
 
 
 class Topics(NamedTuple):
@@ -189,22 +222,31 @@ class Topics(NamedTuple):
     topics: Ids
     offsets: Numbers
     members: Ids
-    views: Numbers
-    starts: Numbers
+    begins: Numbers  # where the links of each membership begin; one more
+    sizes: Ids  # of the view of each membership
+    first: Ids  # see `FirstViews`
     base: Keys
 
 
 @compiled
 def _topic(some: Topics, at: int) -> Topic:
-    members = some.members[some.offsets[at] : some.offsets[at + 1]]
-    return Topic(members, some.views[at], some.starts[at], keys_in(some.base, some.topics[at]))
+    begin, end = some.offsets[at], some.offsets[at + 1]
+    start = some.begins[begin]
+    first = some.first[start : some.begins[end]] if len(some.first) > 0 else some.first
+    keys = keys_in(some.base, some.topics[at])
+    return Topic(some.members[begin:end], some.sizes[begin:end], first, start, keys)
+
+
+@part
+def _is_linked(some: Topics, at: int) -> bool:
+    return bool(some.begins[some.offsets[at + 1]] > some.begins[some.offsets[at]])
 
 
 @compiled
 def _run_all(some: Topics, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
     tally = np.zeros(TALLIES, np.int64)
     for at in range(len(some.topics)):
-        if some.views[at] > 0:
+        if _is_linked(some, at):
             tally += run_topic(_topic(some, at), options, interests, wanted)
     return tally
 
@@ -212,7 +254,7 @@ def _run_all(some: Topics, options: Options, interests: Interests, wanted: Wante
 @compiled
 def _ideal_all(some: Topics, interests: Interests, links: Ids) -> None:
     for at in range(len(some.topics)):
-        if some.views[at] > 0:
+        if _is_linked(some, at):
             ideal_topic(_topic(some, at), interests, links)
 
 
@@ -232,7 +274,7 @@ class Sizes:
 def sizes_of(outcome: Outcome) -> Sizes:
     """View sizes of all nodes, at each round of an outcome."""
     overlays = outcome.overlays
-    degrees = overlays.degrees()
+    degrees = outcome.degrees
     order = np.argsort(overlays.members, kind="stable")
     nodes, first, topics = np.unique(overlays.members[order], return_index=True, return_counts=True)
     firsts = np.append(first, len(order))

@@ -1,6 +1,7 @@
 """The views of one topic's overlay in kernels: neighbours, their weights, and in-links.
 
 A member's view is a row of neighbours, numbered within the topic, beside a row of their weights.
+Rows are as long as the largest view; each is used up to the size of its member's view.
 The adopted come first, then the others; each part is sorted by weight, lowest first. A candidate
 heavier than the last of a row is turned down by one comparison, which is what happens to nearly
 all of them: a walk costs little more than one hash per candidate.
@@ -51,7 +52,8 @@ class Overlay(NamedTuple):
 
     members: Ids  # nodes
     numbers: Words  # what stands for each in weights
-    ids: Ids  # members × view
+    sizes: Ids  # of the views
+    ids: Ids  # members × the largest view
     weights: Words  # beside
     adopted: Ids  # how many of a view are
     quiet: Ids  # rounds since a walk came by
@@ -81,7 +83,7 @@ def place_in(some: Ids, count: int, member: int) -> int:
 @part
 def slot_in(overlay: Overlay, row: int, member: int) -> int:
     """Where a view holds a member, or −1."""
-    return place_in(overlay.ids[row], overlay.ids.shape[1], member)
+    return place_in(overlay.ids[row], i64(overlay.sizes[row]), member)
 
 
 @part
@@ -108,7 +110,7 @@ def put(overlay: Overlay, row: int, member: int, weight: Bits, first: int, last:
 @part
 def offer(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
     """Take a candidate into a view if it is light enough; returns whether the view changed."""
-    last = overlay.ids.shape[1] - 1
+    last = i64(overlay.sizes[row]) - 1
     first = i64(overlay.adopted[row])
     if first > last or not lighter(overlay, weight, member, row, last):
         return False
@@ -121,7 +123,7 @@ def offer(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
 @part
 def adopt(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
     """Take a lonely member into a view, in the place of the heaviest that is not adopted."""
-    view = overlay.ids.shape[1]
+    view = i64(overlay.sizes[row])
     have = i64(overlay.adopted[row])
     if not adopts(have, view, True):
         return False
@@ -136,7 +138,7 @@ def adopt(overlay: Overlay, row: int, member: int, weight: Bits) -> bool:
 @compiled
 def fill(overlay: Overlay, row: int, have: int, key: Bits, weighing: Weighing) -> None:
     """Fill a view that holds `have` with random others, all sets equally likely, and sort it."""
-    count, view = len(overlay.members), overlay.ids.shape[1]
+    count, view = len(overlay.members), i64(overlay.sizes[row])
     own = own_key(overlay.numbers[row])
     attempt = 0
     while have < view:
@@ -151,10 +153,19 @@ def fill(overlay: Overlay, row: int, have: int, key: Bits, weighing: Weighing) -
             have += 1
 
 
+@compiled
+def start_with(overlay: Overlay, row: int, neighbours: Ids, weighing: Weighing) -> None:
+    """Let a view hold these neighbours, sorted."""
+    own = own_key(overlay.numbers[row])
+    for have in range(len(neighbours)):
+        other = i64(neighbours[have])
+        put(overlay, row, other, weigh(own, overlay.numbers, row, other, weighing), 0, have)
+
+
 @part
 def remember(overlay: Overlay, row: int) -> None:
     """Write down a view that is about to change."""
-    for slot in range(overlay.ids.shape[1]):
+    for slot in range(i64(overlay.sizes[row])):
         overlay.before[slot] = overlay.ids[row, slot]
 
 
@@ -162,7 +173,8 @@ def remember(overlay: Overlay, row: int) -> None:
 def notify(overlay: Overlay, row: int) -> None:
     """Tell the members that a view dropped and took in since it was written down. A member that
     lost the last in-link it knew of joins the queue of those that ask for another at once."""
-    for slot in range(overlay.ids.shape[1]):
+    view = i64(overlay.sizes[row])
+    for slot in range(view):
         member = i64(overlay.before[slot])
         if slot_in(overlay, row, member) < 0:
             overlay.tally[NOTICES] += 1
@@ -171,9 +183,9 @@ def notify(overlay: Overlay, row: int) -> None:
             if overlay.in_links[member] == 0 and place_in(overlay.waiting, waiting, member) < 0:
                 overlay.waiting[waiting] = member
                 overlay.tally[WAITING] = waiting + 1
-    for slot in range(overlay.ids.shape[1]):
+    for slot in range(view):
         member = i64(overlay.ids[row, slot])
-        if place_in(overlay.before, len(overlay.before), member) < 0:
+        if place_in(overlay.before, view, member) < 0:
             overlay.tally[NOTICES] += 1
             overlay.in_links[member] += 1
 
@@ -183,17 +195,18 @@ def count_in_links(overlay: Overlay) -> None:
     """By how many views each member is held, counted anew."""
     overlay.in_links[:] = 0
     for row in range(overlay.ids.shape[0]):
-        for slot in range(overlay.ids.shape[1]):
+        for slot in range(i64(overlay.sizes[row])):
             overlay.in_links[overlay.ids[row, slot]] += 1
 
 
 @part
-def new_overlay(members: Ids, view: int, ttl: int, memory: bool) -> Overlay:
-    count = len(members)
+def new_overlay(members: Ids, sizes: Ids, ttl: int, memory: bool) -> Overlay:
+    count, view = len(members), i64(sizes.max())
     room = min(count, (ttl + 1) * (view + 1))
     return Overlay(
         members,
         np.empty(count, np.uint64),
+        sizes,
         np.empty((count, view), np.int32),
         np.empty((count, view), np.uint64),
         np.zeros(count, np.int32),
@@ -216,10 +229,11 @@ def new_overlay(members: Ids, view: int, ttl: int, memory: bool) -> Overlay:
 @part
 def snapshot(overlay: Overlay, links: Ids, start: int) -> None:
     """Write down the links, as nodes."""
-    view = overlay.ids.shape[1]
+    at = start
     for row in range(len(overlay.members)):
-        for slot in range(view):
-            links[start + row * view + slot] = overlay.members[overlay.ids[row, slot]]
+        for slot in range(i64(overlay.sizes[row])):
+            links[at] = overlay.members[overlay.ids[row, slot]]
+            at += 1
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -252,6 +266,7 @@ class Keys(NamedTuple):
     loss: Bits
     adopt: Bits
     refill: Bits
+    scamp: Bits
 
 
 def base_keys(seed: int) -> Keys:
@@ -271,6 +286,7 @@ def keys_in(base: Keys, topic: int) -> Keys:
         absorb(base.loss, topic),
         absorb(base.adopt, topic),
         absorb(base.refill, topic),
+        absorb(base.scamp, topic),
     )
 
 

@@ -197,5 +197,10 @@ ENTRY = Entry.of(
             {ARRIVE: two_of_three},
             where=lambda params: params["how"] == "machines",
         ),
+        Defect(
+            "pages have sixteen events",
+            {"weft.protocol.history.server:BLOCKS_MAX": lambda most: 16},
+            where=lambda params: params["how"] == "machines" and not is_small(params),
+        ),
     ),
 )

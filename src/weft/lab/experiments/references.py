@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import draw_grid
-from weft.ids import Topic
+from weft.ids import Contact, Topic
 from weft.lab import ground
-from weft.lab.defect import Defect, again, lost, sent_also, to_a_stranger
+from weft.lab.defect import ARRIVE, Defect, Function, again, kind_of, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts
@@ -32,7 +32,9 @@ from weft.references import epidemic, gossipsub, poldercast, scribe, spidercast
 from weft.references.epidemic import Flooding
 from weft.references.gossipsub import GossipSub
 from weft.references.profiles import VIEW
-from weft.references.scribe import Scribe
+from weft.references.scribe import Scribe, apart, id_of
+from weft.sim.node import Node
+from weft.sim.world import World
 
 PEERS = {"quick": 60, "full": 300}
 EVENTS = 60
@@ -162,10 +164,44 @@ def figure(rows: DataFrame) -> Figure:
 # --- entry ----------------------------------------------------------------------------------------
 
 WHY = ground.paper("2026-11-16", "The head of the system's module says where it stands.")
+
+
+def deaf(push: Function) -> Function:
+    """A planted defect: a peer in five gets no event. What floods and meshes lose of single copies
+    they make up for."""
+
+    def pushed(world: World, time_ms: int, node: Node, fact: object) -> None:
+        if kind_of(fact) != "Payload" or node.index % 5:
+            push(world, time_ms, node, fact)
+
+    return pushed
+
+
+def by_small_steps(next_step: Function) -> Function:
+    """A planted defect: a route goes on to the peer that is closer to the key by the least."""
+
+    def instead(machine: Scribe, key: int) -> Contact | None:
+        here = apart(id_of(machine.me.peer), key)
+        closer = [one for one in machine.known.values() if apart(id_of(one.peer), key) < here]
+        return max(closer, key=lambda one: apart(id_of(one.peer), key), default=None)
+
+    return instead
+
+
 DEFECTS = (
-    Defect("an event in five is lost", lost("Payload", one_in=5)),
+    Defect("a peer in five gets no event", {ARRIVE: deaf}),
     Defect("an event in three is sent twice", sent_also("Payload", to=again, one_in=3)),
     Defect("an event in five goes astray", sent_also("Payload", to=to_a_stranger, one_in=5)),
+    Defect(
+        "Scribe's routes take the smallest steps",
+        {"weft.references.scribe:Scribe.next_step": by_small_steps},
+        where=lambda params: params["system"] == "ref-scribe",
+    ),
+    Defect(
+        "GossipSub's meshes are not pruned",
+        {"weft.references.gossipsub:D_HI": lambda most: 1_000},
+        where=lambda params: params["system"] == "ref-gossipsub",
+    ),
 )
 
 ENTRY = Entry.of(

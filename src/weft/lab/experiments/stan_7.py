@@ -56,7 +56,7 @@ def run(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def most_seeds(params: Params) -> int:
-    """Overheard and remembered walks are told beside plain ones."""
+    """Overheard and remembered walks, and overlays of Scamp's, are told beside plain ones."""
     return 1000 if params.get("variant", PLAIN) == PLAIN else 1
 
 
@@ -169,7 +169,7 @@ ENTRY = UniverseEntry.of(
     "topics, and never more than it beyond noise. The paper's own words are that most nodes "
     "of its Wikipedia trace improve by more than 40 %; how many do here is told, and what "
     "eight rounds reach where walks that pass are read (Section 2.4), and where members add what "
-    "their own last walk collected (weft's own).",
+    "their own last walk collected (weft's own); and what plain walks reach over Scamp's views.",
     seeds={"quick": 3, "full": 10},
     tolerances=reasons(
         TITLES,

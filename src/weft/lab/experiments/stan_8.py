@@ -150,7 +150,7 @@ ENTRY = UniverseEntry.of(
     claim="The physical links of a node grow with the number of its topics, and with StaN much "
     "more slowly, by a factor of two. Within each universe we compare the slopes over all nodes, "
     "with the paper's factor and with those of StaN's own ideal, of plain Algorithm 2; overheard "
-    "walks are told beside it.",
+    "and remembered walks, and overlays of Scamp's, are told beside it.",
     seeds={"quick": 2, "full": 3},
     tolerances=reasons(
         TITLES,

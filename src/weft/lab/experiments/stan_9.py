@@ -155,11 +155,13 @@ def in_line(at: Callable[..., Ids]) -> Callable[..., Ids]:
 
     def instead(outcome: Outcome, round_: int) -> Ids:
         links, overlays = at(outcome, round_).copy(), outcome.overlays
-        starts, views = overlays.starts(), overlays.views()
+        starts = outcome.starts()
         for place in range(overlays.count if round_ > 0 else 0):
-            members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
-            rows = np.arange(len(members))[:, None] + 1 + np.arange(views[place])
-            links[starts[place] : starts[place + 1]] = members[rows % len(members)].ravel()
+            mine = slice(overlays.offsets[place], overlays.offsets[place + 1])
+            members, sizes = overlays.members[mine], outcome.degrees[mine]
+            rows = [row + 1 + np.arange(size) for row, size in enumerate(sizes)]
+            here = np.concatenate(rows).astype(np.int64) % len(members)
+            links[starts[place] : starts[place + 1]] = members[here]
         return links
 
     return instead

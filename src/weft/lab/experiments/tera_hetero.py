@@ -38,14 +38,14 @@ from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wh
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, ranked, together
+from weft.rules.capacity import FANOUT_LEAST
 from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
 from weft.rules.fairness import jain
 
 SEEDS = {"quick": 2, "full": 10}
 _VIEW = 20
-_FANOUT = 10  # mean, of `flat` and `aware`
-_FANOUT_LEAST = 4  # so that an event spreads from a weak peer; here the weakest are at 5 anyway
+_FANOUT = 10  # mean, of `flat` and `aware`; the weakest are given 5
 _WEAKEST_MOST = 0.95
 _EXPONENT = 2.0  # of the power law's tail: P(capacity > c) = c^-exponent, for c ≥ 1
 _CAPACITY_MOST = 100.0
@@ -79,7 +79,7 @@ def run(params: Params, seed: int) -> Columns:
     if params["choice"] == "flat":
         fanout = np.full(held.total, _FANOUT, np.int32)
     elif params["choice"] == "aware":
-        fanout = np.clip(_scaled(capacity, _FANOUT), _FANOUT_LEAST, _VIEW)
+        fanout = np.clip(_scaled(capacity, _FANOUT), FANOUT_LEAST, _VIEW)
         fanout = fanout[held.members].astype(np.int32)
         advertise_to, popularity = _by_capacity(held, capacity, settings.advertise_to)
     world = build(settings, held, seed, advertise_to, popularity)
@@ -298,7 +298,7 @@ ENTRY = Entry.of(
             "weak peers forward to one neighbour",
             {
                 "weft.lab.experiments.tera_hetero:_scaled": nothing_below_the_mean,
-                "weft.lab.experiments.tera_hetero:_FANOUT_LEAST": lambda least: 1,
+                "weft.lab.experiments.tera_hetero:FANOUT_LEAST": lambda least: 1,
             },
         ),
         Defect(

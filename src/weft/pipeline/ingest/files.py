@@ -20,7 +20,9 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import pickle
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,12 +32,15 @@ from typing import BinaryIO, Generic, TypeVar, cast
 
 import numpy as np
 import pyarrow
+from deltalake.exceptions import DeltaError
 from pyarrow import RecordBatch, parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType
 
+from weft.pipeline import delta
 from weft.pipeline.ingest.options import BadInput
+from weft.pipeline.location import Location
 from weft.pipeline.schemas import TEXT, WHOLE, columns
 from weft.pipeline.session import parallelism
 
@@ -73,8 +78,9 @@ _MARKS = {  # the longer ones first
     b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
 }
+_PARTITION = re.compile(r"([A-Za-z_]\w*)=.*")  # as Hive and Spark name folders
 _MANY_NULS, _FEW_NULS = 0.3, 0.02  # guess: of every other byte, in text of any one language
-_NEWLINE, _QUOTE = 10, 34
+_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
 Judged = TypeVar("Judged")
@@ -95,6 +101,7 @@ class Inspected:
     encoding: str = ""  # of a text
     breaks: bool = False  # whether a line ends where the quotes before it are not balanced
     shape: str = ""  # of Parquet: names and types of its columns, as JSON
+    modified_ns: int = 0  # when it was last written
 
     @property
     def name(self) -> str:
@@ -114,25 +121,76 @@ class Inspected:
         return repr(self.lines[0][:60]) if self.lines else "nothing"
 
 
-def listed(paths: Sequence[Path]) -> list[Path]:
-    """The files that are meant: folders stand for all files below them, but hidden ones."""
+def listed(paths: Sequence[Path], lake: Path | None = None) -> list[Path]:
+    """The files that are meant: folders stand for all files below them, but hidden ones and those
+    of the lake that is to be filled."""
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            below = sorted(each for each in path.rglob("*") if each.is_file())
-            seen = [each for each in below if not _is_hidden(each.relative_to(path))]
-            if not seen:
-                raise BadInput(f"{path}: no files in this folder")
-            found += seen
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise BadInput(f"{path}: no such file or folder")
+        try:
+            seen = sorted(_below(path, lake)) if path.is_dir() else [_whole(path)]
+        except OSError as error:
+            raise BadInput(f"{error.filename or path}: {error.strerror or error}") from error
+        if not seen:
+            raise BadInput(f"{path}: no files in this folder")
+        found += seen
     return list(dict.fromkeys(found))
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
+def _below(folder: Path, lake: Path | None) -> Iterator[Path]:
+    """The files in a folder and in those below it, also by links. One that cannot be opened is an
+    error: what is in it would be missing without a word."""
+    filled, met = lake and lake.resolve(), set()
+    for name, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+        place = Path(name)
+        real = place.resolve()
+        if real in met or real == filled:  # links may lead in a circle
+            folders.clear()
+            continue
+        met.add(real)
+        if delta.LOG in folders:
+            folders.clear()
+            yield from _current(place)
+            continue
+        folders[:] = sorted(each for each in folders if not _is_hidden(each))
+        if column := next(filter(None, map(_PARTITION.fullmatch, folders)), None):
+            raise BadInput(
+                f"{place}: a table in parts, whose column {column[1]!r} is in the names of folders "
+                "only and would be lost; name the files themselves to do without it"
+            )
+        yield from (_whole(place / each) for each in files if not _is_hidden(each))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _whole(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if path.exists():
+        raise BadInput(f"{path}: neither a file nor a folder")
+    leads = "a link that leads nowhere" if path.is_symlink() else "no such file or folder"
+    raise BadInput(f"{path}: {leads}")
+
+
+def _current(table: Path) -> list[Path]:
+    """The files of the last version of a Delta table; its folder also holds those of others."""
+    place = Location.of(table)
+    try:
+        plain, files = delta.is_plain(place), delta.files_of(place)
+    except DeltaError as error:
+        said = str(error).partition("\n")[0]
+        raise BadInput(f"{table}: a Delta table that cannot be read ({said})") from error
+    if not plain:
+        raise BadInput(
+            f"{table}: a Delta table with partitions, deleted rows or renamed columns; "
+            "write it as plain Parquet first"
+        )
+    return [_whole(each.local) for each in files]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def inspect(path: str) -> Inspected:
@@ -140,6 +198,7 @@ def inspect(path: str) -> Inspected:
     digest = hashlib.sha256()
     size = 0
     with open(path, "rb") as file:
+        modified_ns = os.fstat(file.fileno()).st_mtime_ns
         start = file.read(8)
         file.seek(0)
         while chunk := file.read(_CHUNK):
@@ -152,7 +211,7 @@ def inspect(path: str) -> Inspected:
             f"compressed with {refused}; unpack it first (gzip and bzip2 are read as they are)"
         )
         return Inspected(path, size, digest.hexdigest(), "", b"", b"", problem)
-    known = Inspected(path, size, digest.hexdigest(), packing, b"", b"")
+    known = Inspected(path, size, digest.hexdigest(), packing, b"", b"", modified_ns=modified_ns)
     if start.startswith(MAGIC):
         return _inspect_parquet(known)
     begins, ends, breaks, problem = _unpacked(path, packing)
@@ -239,13 +298,13 @@ class _Lines:
 
     def _look_at_quotes(self, chunk: bytes, first: int) -> None:
         if b'"' not in chunk:
-            self.breaks = self._open and first >= 0
+            self.breaks = self._open and (first >= 0 or b"\r" in chunk)
             return
         data = np.frombuffer(chunk, np.uint8)
         odd = np.bitwise_xor.accumulate(data == _QUOTE)
         if self._open:
             odd = ~odd
-        self.breaks = bool((odd & (data == _NEWLINE)).any())
+        self.breaks = bool((odd & ((data == _NEWLINE) | (data == _RETURN))).any())
         self._open = bool(odd[-1])
 
 
@@ -318,6 +377,19 @@ def _looked_at_by_workers(
     wanted = spark.createDataFrame(rows, _WANTED).repartition(tasks)
     answers = wanted.mapInArrow(work, _ANSWER).orderBy("number").collect()
     return [pickle.loads(row.looked) for row in answers]  # noqa: S301  (of our own workers)
+
+
+def check_unchanged(files: Iterable[Inspected]) -> None:
+    """Raise `BadInput` if a file is no longer what was looked at, as one that a program still
+    writes: what was read of it is not what its SHA-256 stands for."""
+    for file in files:
+        try:
+            known = Path(file.path).stat()
+            same = (known.st_size, known.st_mtime_ns) == (file.size, file.modified_ns)
+        except OSError:
+            same = False
+        if not same:
+            raise BadInput(f"{file.path}: changed while it was read; nothing was added")
 
 
 @contextmanager

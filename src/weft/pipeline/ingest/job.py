@@ -138,8 +138,8 @@ def ingest(
 ) -> Summary:
     """Add files to a lake; raises `BadInput`, and leaves the lake as it was, if that cannot be.
     Without `events` only the topics of users are kept, not how often and when each is stated."""
-    chosen = sources.listed(paths)
     place = Location.of(lake)  # whole: workers may be in another folder
+    chosen = sources.listed(paths, place.local if place.is_local else None)
     with drafted(place) as draft, TemporaryDirectory(prefix="weft-links-") as aside:
         # Links stand where workers see them: beside the data, or here for a lake elsewhere.
         links = draft.staging.local if place.is_local else Path(aside)
@@ -283,6 +283,7 @@ class _Ingest:
             with sources.cheaply_opened(self._spark):
                 reading.stage(place)
             places.append((reading, place))
+        sources.check_unchanged(each.file for each in reads)
         return places
 
     def _judge(self, reads: Sequence[Read], places: Sequence[tuple[Reading, Place]]) -> list[Read]:

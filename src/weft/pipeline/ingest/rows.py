@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    LongType,
     MapType,
     NumericType,
     StructField,
@@ -61,8 +62,11 @@ OPEN_QUOTE = "a quote that does not end"
 _QUOTED = "csv"
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 _BAD = "_not_json"
+_FILE, _POSITION, _ENTRY = "_weft_file", "_weft_position", "_weft_entry"
+"""Columns beside those of a Parquet file, which may have any other name."""
 _LINES_JOINED = 1_000  # guess: in one row; a quote that is open for longer is none
 _ROWS = 10_000  # at once
+_NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 
 
@@ -413,21 +417,28 @@ class Columnar(records.Records):
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
         rows = tables.read_foreign(spark, links)
         placed = rows.select(
-            "*",
-            records.file_number().alias("_file"),
-            F.col("_metadata.row_index").alias("_position"),
+            *(self._read(rows, name) for name in rows.columns),
+            records.file_number().alias(_FILE),
+            F.col("_metadata.row_index").alias(_POSITION),
         )
         return placed.transform(self.parsed)
 
+    def _read(self, rows: DataFrame, name: str) -> Column:
+        """A column as the file means it: Spark reads times in nanoseconds as numbers."""
+        column, kind = _column(rows, name), dict(json.loads(self.shape))[name]
+        if kind.startswith("timestamp[ns") and isinstance(rows.schema[name].dataType, LongType):
+            column = F.timestamp_micros(F.call_function("div", column, F.lit(1_000)))
+        return column.alias(name)
+
     def parsed(self, rows: DataFrame) -> DataFrame:
-        """The files' own columns, with `_file` and `_position` → `RECORD`."""
-        names = [name for name in rows.columns if name not in ("_file", "_position")]
+        """The files' own columns, with `_FILE` and `_POSITION` → `RECORD`."""
+        names = [name for name in rows.columns if name not in (_FILE, _POSITION)]
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
         others = [name for place, name in enumerate(names) if place not in (user, topic, time)]
         entries = records.with_found(
             rows,
-            "_entry",
+            _ENTRY,
             _column(rows, names[user]).cast(TEXT),
             _column(rows, names[topic]).cast(TEXT),
             None if time is None else _time(rows, names[time]),
@@ -436,10 +447,10 @@ class Columnar(records.Records):
             extra=_as_json(rows, others) if others else None,
         )
         placed = entries.select(
-            F.col("_file").alias("file"),
+            F.col(_FILE).alias("file"),
             F.lit(0).alias("block"),
-            F.col("_position").alias("position"),
-            F.array("_entry").alias("found"),
+            F.col(_POSITION).alias("position"),
+            F.array(_ENTRY).alias("found"),
         )
         return selected(placed, RECORD)
 
@@ -467,5 +478,12 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
     if not file.tail.endswith(MAGIC):
         raise BadInput(f"{file.path}: cut off: a Parquet file that does not end as one")
-    by_name(file.path, [name for name, _ in json.loads(file.shape)], options)
+    held = json.loads(file.shape)
+    for place in by_name(file.path, [name for name, _ in held], options):
+        name, kind = ("", "") if place is None else held[place]
+        if kind.startswith(_NESTED):
+            raise BadInput(
+                f"{file.path}: the column {name!r} holds {kind}, no plain values; "
+                "say another with --user, --topic or --time"
+            )
     return Columnar(options, file.shape)

@@ -37,9 +37,10 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic
@@ -72,8 +73,7 @@ _LOST_MAX = 1_024
 # --- what a lookup is asked for, and what comes of it ---------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What a lookup asks along the way."""
 
     space: Space
@@ -85,8 +85,7 @@ class Question:
     count: int = 0  # how many of the closest are sought; 0: the k of the settings
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a lookup found."""
 
     closest: list[Entry]  # peers that answered, closest first, at most k
@@ -103,8 +102,7 @@ Heard = Callable[[Entry, News], None]
 """Told of every peer that was asked, for the tables."""
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(Struct, frozen=True):
     """A lookup to be made."""
 
     question: Question

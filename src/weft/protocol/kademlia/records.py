@@ -33,9 +33,10 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from weft.documents import record
 from weft.ids import GENERAL, Contact, PeerId
@@ -77,8 +78,7 @@ def _never_newer(new: bytes, old: bytes) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """`valid` is asked with key, value and the wall clock in milliseconds."""
 
     valid: Callable[[bytes, bytes, Millis], bool]
@@ -111,8 +111,7 @@ def _kind_of(key: bytes) -> Kind | None:
 Verdict: TypeAlias = Literal["stored", "held", "older", "invalid", "oversized", "full"]
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     value: bytes
     sender: PeerId  # the peer that stored it here
     distance: int

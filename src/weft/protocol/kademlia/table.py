@@ -26,8 +26,9 @@ strangers causes no flood of probes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic
@@ -44,8 +45,7 @@ Takes = Callable[[Contact, Iterable[Contact]], bool]
 """Whether a bucket that holds those may hold this one, too."""
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(Struct, frozen=True):
     """`number` names it on the wire."""
 
     number: int
@@ -66,8 +66,7 @@ PLAIN = Space(0, prefix.BITS, _locate_plain)
 """Where records, providers and peers are found."""
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(Struct, eq=False):
     """One peer at one location."""
 
     key: int  # the location
@@ -257,8 +256,7 @@ class Table:
         return sorted(n for n, bucket in self._buckets.items() if bucket.touched_ms < since)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """One location of this peer: its role in a space, and the neighbours there."""
 
     space: Space

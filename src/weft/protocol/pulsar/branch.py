@@ -20,11 +20,17 @@ compare what they have seen (`recent.py`). So a member that was without a parent
 what it missed and gives what should have gone up, two parts of a tree that find each other again
 end with the same events, and a lost message is made up for within some cycles. A repaired event is
 passed on like any other: what a member missed, those below it missed as well.
+
+Deviation: the only way from a member to the rest of the tree is its parent, which may be a black
+hole that passes nothing on and has seen the same as its child. So a member that has published shows
+its events to roots as well (numbers, no payload), for two cycles; a root that lacks one asks for it
+and spreads it. The roots are the closest peers to the topic's id of those that this peer knows and
+those that its parent names, so a parent cannot make them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Annotated, TypeAlias
 
@@ -49,6 +55,9 @@ _SIBLINGS_TOLD = 8
 """guess: subscribers named to a child."""
 _INSTEAD_TOLD = 4
 """guess: peers named to the children that a leaving parent had."""
+_SHOWS = 2
+"""guess: cycles after an event of this peer's own in which it is shown to roots: in the first of
+them it may not have spread yet."""
 _DIFFERING_MAX = 16
 """guess: linked members remembered to have seen something else; a root has some fellows."""
 
@@ -155,6 +164,7 @@ class Branch(TopicPart):
         "path",
         "rendezvous",
         "roots",
+        "shows",
         "siblings",
         "unsettled",
         "watched",
@@ -181,6 +191,7 @@ class Branch(TopicPart):
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves no peer
         self.unsettled = False  # a rendezvous, while the roots are not those that should be
+        self.shows = 0  # times that this peer's own events are yet to be shown to roots
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
         # By linked member: cycles in a row in which it had seen something else.
         self._differs: BoundedDict[PeerId, int] = BoundedDict(_DIFFERING_MAX)
@@ -361,6 +372,16 @@ class Branch(TopicPart):
         self.idle_cycles = self.idle_cycles + 1 if idle else 0
         return self.idle_cycles
 
+    def note_published(self) -> None:
+        """This peer has spread an event of its own."""
+        self.shows = _SHOWS
+
+    def count_show(self) -> bool:
+        """Whether events of this peer's own are to be shown to roots in this cycle."""
+        due = self.shows > 0
+        self.shows -= due
+        return due
+
     def compare_roots(self, among: bool, others: Sequence[Contact]) -> None:
         """A lookup has found the closest peers, `others` and perhaps this one (`among`): the roots
         are settled if they are these."""
@@ -500,6 +521,7 @@ class Events:
             if branch.subscribed and not delivered:
                 self._delivery.deliver(topic, proven.run, 0, None)
             self._push(branch, proven.run, 0, None)
+            branch.note_published()
         return True
 
     def skip_to(self, branch: Branch, seen: list[Statement]) -> None:
@@ -572,6 +594,12 @@ class Events:
     def offer(self, branch: Branch, other: Contact) -> None:
         """Offer what is held here to a member, whatever it has seen."""
         self.compare(branch, other, _NOT_SEEN, settle_ms=0)
+
+    def show(self, branch: Branch, others: Iterable[Contact]) -> None:
+        """Offer what should have spread by now to members that may lack it."""
+        for other in others:
+            settle_ms = self._ctx.config.dissemination.settle_ms
+            recent.show(self._ctx, branch.topic, branch.recent, other, settle_ms)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Over a link that stands, every cycle. If both ends differ for longer, neither may hold

@@ -29,10 +29,10 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
@@ -290,8 +290,7 @@ class AccessPoints:
         return rules.topics_active(self._own, self._offered, self._shared)
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """A lookup by walks."""
 
     topic: Topic
@@ -441,6 +440,11 @@ class Lookup:
         search = self._searches.get(message.lookup)
         topic = search.topic if search is not None else self._answered.get(message.lookup)
         if topic is None:
+            return
+        if search is not None and found.peer in search.avoid:
+            # Honest peers name none of these. One that does may name itself, to be all that is ever
+            # found: its walk counts as lost.
+            self._ctx.counters["hits_avoided"] += 1
             return
         self._named_by.renew((topic, found.peer), sender)
         if search is not None:

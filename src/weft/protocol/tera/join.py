@@ -23,12 +23,16 @@ no message of its own, and tables hear of each member twice a cycle in place of 
 Deviation: the list is paged, and only so many pages go with an exchange, so that a peer in 10⁵
 topics never sends one giant message: the first rides, others follow in messages of their own. A new
 subscription is advertised to D peers at once, which is when others need to learn of it most.
+
+A peer of another capacity than the usual one advertises that much more or less often, and to more
+or fewer peers (`rules/capacity.py`): strong peers become access points more often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
@@ -43,7 +47,8 @@ from weft.protocol.tera.access_points import Advertisement, Lookup
 from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.stan import Acquaintances
 from weft.protocol.tera.topic import TopicState
-from weft.rules.draw import stream_of
+from weft.rules.capacity import scaled, told_besides, told_in
+from weft.rules.draw import chance, stream_of
 
 
 class EntryLookupDone(LookupDone, frozen=True, gc=False):
@@ -56,6 +61,8 @@ NEW_TOPICS = "new_topics"
 """The time until new subscriptions are advertised."""
 
 _OVERLAY = stream_of("overlay.id")
+_RIDE = stream_of("adverts.ride")
+_PARTS = 1_000
 _ATTEMPTS_MAX = 4
 """guess, as for publishing: stale access points tried, and lookups whose walks died, before an
 overlay of its own will do. Where many messages are lost all walks may die, and a user waits for the
@@ -66,8 +73,7 @@ _NEW_TOPICS_MS = 20
 """guess: new subscriptions gathered into one advertisement for so long."""
 
 
-@dataclass(slots=True)
-class _Joining:
+class _Joining(Struct):
     """A join under way."""
 
     fresh: bool  # of a subscription, not of a member that looks for others again
@@ -259,6 +265,9 @@ class Adverts:
         if told is not None and self._ctx.now - told < pause_ms:
             return []
         self._told.renew(contact.peer, self._ctx.now)
+        share = told_in(self._ctx.config.capacity, _PARTS)
+        if share < _PARTS and not chance(self._ctx.bits(_RIDE), share, _PARTS):
+            return []
         for page in self._riding[1:]:
             self._ctx.send(contact, Advertisement(page))
         return self._riding[0] if self._riding else []
@@ -272,6 +281,10 @@ class Adverts:
         count = config.advert_page * config.advert_pages_per_cycle
         now, self._left = self._left[:count], self._left[count:]
         self._riding = self._pages(now)
+        more = told_besides(self._ctx.config.capacity, self._ctx.config.cyclon.view_size)
+        for contact in self._general.sample(more) if more and self._riding else ():
+            for page in self._riding:
+                self._ctx.send(contact, Advertisement(page))
 
     def drop(self, topic: Topic) -> None:
         """This peer has left a topic."""
@@ -297,8 +310,14 @@ class Adverts:
             fresh = list(self._new)[: config.advert_page * config.advert_pages_per_cycle]
             self._new = {}
             for page in self._pages(fresh):
-                for contact in self._general.sample(config.advertise_to):
+                for contact in self._general.sample(self._new_told_to):
                     self._ctx.send(contact, Advertisement(page))
+
+    @property
+    def _new_told_to(self) -> int:
+        """D."""
+        config = self._ctx.config
+        return scaled(config.tera.advertise_to, config.capacity, 1, config.cyclon.view_size)
 
     def _pages(self, topics: list[Topic]) -> list[list[Advert]]:
         adverts = [

@@ -13,7 +13,8 @@ if the other end had asked for it, it carries no events, and none has given way 
 `chosen` links are of the peer's own choice, however many others have asked for one. A member that
 brought nothing (`defence.py`) is given up, and is not linked again for a while.
 
-Invariants: at most `most` links; a peer is linked or asked, never both.
+Invariants: at most `most` links, as far as the peer's capacity goes (`rules/capacity.py`); a peer
+is linked or asked, never both.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from weft.protocol.context import Context, LinkDown, LinkUp, require, require_po
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import tree
+from weft.rules.capacity import LINKS_MOST, links_most
 from weft.rules.draw import stream_of
 
 
@@ -70,7 +72,7 @@ class Config:
 
     def __post_init__(self) -> None:
         require(1 <= self.wanted <= self.most, "links.wanted must be between 1 and links.most")
-        require(self.most <= 64, "links.most must be at most 64")
+        require(self.most <= LINKS_MOST, f"links.most must be at most {LINKS_MOST}")
         require_positive(self, "links")
 
 
@@ -117,6 +119,11 @@ class Links:
         self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
         self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
 
+    @property
+    def _most(self) -> int:
+        config = self._ctx.config
+        return links_most(config.links.most, config.links.wanted, config.capacity)
+
     def room(self) -> int:
         """How many more members to ask for a link."""
         ctx = self._ctx
@@ -152,7 +159,7 @@ class Links:
         config = self._ctx.config.links
         ideal = [contact for contact in ranked if contact.peer not in self._full][: config.wanted]
         missing = [contact for contact in ideal if contact.peer not in self.linked]
-        if missing and not self._asked and len(self.linked) < config.most:
+        if missing and not self._asked and len(self.linked) < self._most:
             self.ask(missing[0], recent, urgent=False)
         wanted = {contact.peer for contact in ideal}
         limit = self._ctx.now - _RELEASE_CYCLES * self._ctx.config.cyclon.cycle_ms
@@ -185,15 +192,14 @@ class Links:
     def ask(self, contact: Contact, recent: int, urgent: bool) -> None:
         if contact.peer == self._ctx.me.peer or contact.peer in self.linked:
             return
-        if contact.peer in self._asked or len(self._asked) >= self._ctx.config.links.most:
+        if contact.peer in self._asked or len(self._asked) >= self._most:
             return
         self._asked[contact.peer] = self._ctx.now
         self._ctx.send(contact, LinkRequest(self._topic, urgent, recent))
 
     def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
-        most = self._ctx.config.links.most
         if sender.peer not in self.linked:
-            accepted = tree.accepts(len(self.linked), most, message.urgent)
+            accepted = tree.accepts(len(self.linked), self._most, message.urgent)
             if not accepted or self.shuns(sender.peer) or not self._makes_room():
                 self._ctx.send(sender, LinkReply(self._topic, False, recent))
                 return
@@ -203,7 +209,7 @@ class Links:
     def _makes_room(self) -> bool:
         """Whether a link may give way to one that another peer asks for."""
         config, now = self._ctx.config, self._ctx.now
-        if not tree.must_evict(len(self.linked), config.links.most) or not config.defence.links:
+        if not tree.must_evict(len(self.linked), self._most) or not config.defence.links:
             return True
         if now - self._gave_way < _GIVE_WAY_MS or not self._spare():
             return False
@@ -230,7 +236,7 @@ class Links:
         """The other end believes in a link: believe in it too if there is room, else say no."""
         if sender.peer in self.linked:
             return True
-        full = tree.must_evict(len(self.linked), self._ctx.config.links.most)
+        full = tree.must_evict(len(self.linked), self._most)
         if full or self.shuns(sender.peer):
             self._ctx.send(sender, Unlink(self._topic))
             return False
@@ -272,7 +278,7 @@ class Links:
             self._drop(peer)
 
     def _add(self, contact: Contact, recent: int) -> None:
-        if tree.must_evict(len(self.linked), self._ctx.config.links.most):
+        if tree.must_evict(len(self.linked), self._most):
             spare = self._spare() if self._ctx.config.defence.links else []
             victim = self.linked[self._ctx.pick(_EVICT, spare or list(self.linked))]
             self._ctx.send(victim, Unlink(self._topic))

@@ -12,10 +12,10 @@ starts none: that one's result will do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, require, require_positive
@@ -68,8 +68,7 @@ _HEEDED_UNTIL = 2
 """guess: but not for longer than so many times `fresh_ms` in all; walks alone tell no size."""
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """One run of Sample & Collide in progress."""
 
     number: int

@@ -82,7 +82,7 @@ _FEW_TOPICS = 64
 TopicHandler: TypeAlias = Callable[[TopicState, Contact, Any], None]
 
 _TO_MEMBERS: dict[type, TopicHandler] = {
-    JoinWalk: lambda state, sender, message: state.view.on_join_walk(sender, message),
+    JoinWalk: TopicState.on_join_walk,
     JoinGift: lambda state, sender, message: state.view.on_join_gift(sender, message),
     Hint: TopicState.on_hint,
     SampleWalk: lambda state, sender, message: state.size.on_walk(message),

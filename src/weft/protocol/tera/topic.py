@@ -28,6 +28,7 @@ from weft.protocol.membership import (
     Cyclon,
     JoinReply,
     JoinRequest,
+    JoinWalk,
     LeaveNotice,
     OverlayNews,
     ShuffleReply,
@@ -46,6 +47,7 @@ from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
 from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
+from weft.rules.capacity import FANOUT_LEAST, popularity_told, scaled
 
 _LOST_MAX = 64
 """guess: members remembered that were lost; three full views."""
@@ -109,7 +111,7 @@ class TopicState(TopicPart):
             self.tree = Tree(ctx, multi_topic, topic, recent, self._silence, announcer)
             self._scheme: Tree | Spread = self.tree
         else:
-            fanout = ctx.config.dissemination.gossip_fanout if scheme == "gossip" else None
+            fanout = _fanout(ctx, scheme)
             over = self.stan if ctx.config.stan.enabled else self.view
             self._scheme = Spread(ctx, multi_topic, topic, recent, over, fanout)
 
@@ -124,12 +126,10 @@ class TopicState(TopicPart):
         return len(self.view.peers) < self._ctx.config.links.wanted
 
     @property
-    def _is_linked_to_all(self) -> bool:
-        """Whether this member has links to all others, in a topic that fits its view: in one so
-        small the others have, too. An empty view tells nothing of the others."""
-        linked, known = self.links.linked, self.view.peers
-        all_linked = self.popularity == 1 + len(linked) and linked.keys() >= set(known)
-        return bool(known) and all_linked
+    def _is_small(self) -> bool:
+        """Whether each member has room for links to all others. An empty view tells nothing of
+        the others."""
+        return bool(self.view.peers) and self.popularity <= 1 + self._ctx.config.links.most
 
     @property
     def popularity(self) -> int:
@@ -137,7 +137,8 @@ class TopicState(TopicPart):
 
     @property
     def popularity_to_advertise(self) -> int:
-        return min(max(1, self.size.to_advertise(len(self.links.linked))), MEMBERS_MAX)
+        popularity = max(1, self.size.to_advertise(len(self.links.linked)))
+        return min(popularity_told(popularity, self._ctx.config.capacity), MEMBERS_MAX)
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -174,9 +175,9 @@ class TopicState(TopicPart):
         return taken
 
     def _begin_tree(self, publisher: PeerId) -> None:
-        """An event came from its publisher. If it is the first one of a small topic, that reached
-        all others as well."""
-        if self.tree is not None and self.tree.is_untried and self._is_linked_to_all:
+        """An event came from its publisher. If it is the first one of a small topic, the publisher
+        reached most others as well, and announcements tell the rest."""
+        if self.tree is not None and self.tree.is_untried and self._is_small:
             self.tree.begin_as_star(publisher)
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
@@ -420,6 +421,9 @@ class TopicState(TopicPart):
         self.view.on_join_request(sender, self.news(), self.recent.seen())
         self.maintain_links()
 
+    def on_join_walk(self, sender: Contact, message: JoinWalk) -> None:
+        self.view.on_join_walk(sender, message, self.news())
+
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
         """Entered the overlay; a fresh subscriber does not want what was published before."""
         if fresh:
@@ -499,3 +503,12 @@ class TopicState(TopicPart):
 def _never(span: Span) -> bool:
     """Without a tree, nothing says what is on its way."""
     return False
+
+
+def _fanout(ctx: Context, scheme: Scheme) -> int | None:
+    """How many neighbours an event is sent on to outside of trees; None: to the whole view."""
+    config, view = ctx.config, ctx.config.cyclon.view_size
+    if scheme == "gossip":
+        usual = config.dissemination.gossip_fanout
+        return scaled(usual, config.capacity, FANOUT_LEAST, view)
+    return scaled(view, config.capacity, FANOUT_LEAST, view) if config.capacity < 1 else None

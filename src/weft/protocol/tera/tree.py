@@ -56,8 +56,9 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Run
@@ -155,8 +156,7 @@ _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
 """What announcers are asked for."""
 
 
-@dataclass(slots=True)
-class _Feed:
+class _Feed(Struct):
     """The link over which one publisher's events come, in order."""
 
     peer: PeerId
@@ -165,8 +165,7 @@ class _Feed:
     behind: Millis | None = None  # when another member first offered a later event
 
 
-@dataclass(slots=True)
-class _Awaited:
+class _Awaited(Struct):
     """Announced events of one publisher that have not all come yet."""
 
     first: int  # the lowest announced number that has not come
@@ -254,6 +253,8 @@ class Tree:
 
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
         """Pass on a run that is new to this member."""
+        if self._awaited and self.is_untried:
+            self._spare_announcers(run)
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
             self._note_wave(run, source)
@@ -283,13 +284,22 @@ class Tree:
         return self._wave is None
 
     def begin_as_star(self, centre: PeerId) -> None:
-        """The first event of the topic came from its publisher, which reaches all members itself
+        """The first event of the topic came from its publisher, which reaches most members itself
         (`topic.py` knows). So the tree begins as a star around it, and a link between two others as
         a lazy one, without a copy over each and a `Prune` back: both ends know as much. An end that
         does not pushes a copy, and is told."""
         if centre in self.eager:
             for peer in [peer for peer in self.eager if peer != centre]:
                 self._make_lazy(peer)
+
+    def _spare_announcers(self, run: Run) -> None:
+        """The first event was announced before it came: members that announced it have it, and
+        hold their ends of the links for lazy ones."""
+        awaited = self._awaited.get((run.publisher, run.incarnation))
+        if awaited is not None:
+            for peer in awaited.announcers:
+                if peer not in awaited.grafted:
+                    self._make_lazy(peer)
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
@@ -346,6 +356,9 @@ class Tree:
         if self._spared:
             return
         ctx = self._ctx
+        # No link brings anything to a member that has had no event: the publisher passed it by.
+        gathered_ms = ctx.config.dissemination.lazy_delay_ms
+        patience_ms = gathered_ms if self.is_untried else self._patience_ms
         for span in self._recent.lacking(message.spans):
             key = span.publisher, span.incarnation
             awaited = self._awaited.get(key)
@@ -353,7 +366,7 @@ class Tree:
                 if len(self._awaited) >= _AWAITED_MAX:
                     ctx.counters["missing_forgotten"] += 1
                     return
-                due = ctx.now + self._patience_ms
+                due = ctx.now + patience_ms
                 awaited = self._awaited[key] = _Awaited(span.first, span.last, due, ctx.now)
             awaited.first = min(awaited.first, span.first)
             awaited.last = max(awaited.last, span.last)
@@ -364,7 +377,7 @@ class Tree:
                 del self._feeds[key]  # its other end announces, so it does not push
             self._ask_for_losses(key, awaited)
         if self._awaited and not self._missing_armed:
-            self._arm_missing(self._patience_ms)
+            self._arm_missing(patience_ms)
 
     @property
     def topic(self) -> Topic:

@@ -18,6 +18,7 @@ from weft.protocol.history.reader import Reader
 from weft.protocol.peer import Peer
 from weft.protocol.tera.tera import Tera
 from weft.protocol.tera.topic import TopicState as OverlayPart
+from weft.rules.capacity import links_most
 from weft.sim.record import Record
 from weft.sim.world import World
 
@@ -114,6 +115,7 @@ def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:
 def check_bounds(states: Iterable[PeerState], config: Config, at_ms: int) -> list[str]:
     """No table is larger than its setting allows; no view holds its owner or a peer twice."""
     violations = []
+    most_links = links_most(config.links.most, config.links.wanted, config.capacity)
     for state in states:
         where = f"peer {state.peer} at {at_ms} ms"
         sizes = [
@@ -126,7 +128,7 @@ def check_bounds(states: Iterable[PeerState], config: Config, at_ms: int) -> lis
             spread = config.dissemination
             sizes += [
                 (f"view of {topic}", len(part.view), config.cyclon.view_size),
-                (f"links of {topic}", len(part.links), config.links.most),
+                (f"links of {topic}", len(part.links), most_links),
                 (f"ranked view of {topic}", len(part.ranked), part.ranked_wanted),
                 (f"recent events of {topic}", part.recent_events, spread.recent_events_max),
                 (f"recent bytes of {topic}", part.recent_bytes, spread.recent_bytes_max),
