@@ -268,7 +268,7 @@ def test_a_folder_that_may_not_be_written_to() -> None:
 
 
 def test_another_process_that_does_not_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_S", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
     with opened(path) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -10,14 +10,23 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from weft.net.metrics import Histogram
+
+class Histogram(Protocol):
+    """How often a quantity was within which bounds."""
+
+    total: float  # of all values
+
+    def cumulated(self) -> Sequence[tuple[str, float]]:
+        """For each bound, how many values were not above it."""
+
 
 LABELLED = {
     "net_fault_": ("net_faults", ("kind",)),

@@ -241,7 +241,7 @@ class Runtime:
         self._life.unreachable(peer, fault, reason)
 
     def tick(self) -> None:
-        """Once a second."""
+        """What the runtime does every `_TICK_MS`: hand out the trace that was gathered."""
         self._timers.after(_TICK_MS, self._gate.tick, None)
         if self._tracer is not None:
             self._tracer.flush()
@@ -423,9 +423,9 @@ class Runtime:
         many there was no room."""
         self.gathered.pop(topic, None)
         token = self._answers.next_token()
-        dropped = self.counters.events_dropped
+        self.pool.take_unsent()  # of earlier steps
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
-        sent, dropped = self._sent, self.counters.events_dropped - dropped
+        sent, dropped = self._sent, self.pool.take_unsent()
         self._hold_up_publishers()
         if goes_on or answer is None or answer.outcome == "queued":
             then = self._through_window(topic, sum(map(len, payloads)), then)
@@ -471,11 +471,11 @@ class Runtime:
         topics = climb(named, lambda topic: named[topic])
         tokens = [self._answers.next_token() for _ in topics]
         expected = [self._answers.expect_two(token) for token in tokens]
-        dropped = self.counters.events_dropped
+        self.pool.take_unsent()  # of earlier steps
         now = _wall_ms()
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
         peers = self._step(command)
-        dropped = self.counters.events_dropped - dropped
+        dropped = self.pool.take_unsent()
         self._hold_up_publishers()
         await self._wait_for_room()
         await asyncio.sleep(0)

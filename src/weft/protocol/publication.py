@@ -122,9 +122,9 @@ _AGAIN_BYTES = 4 << 20
 _ROUTES_MAX = 256
 """guess: access points remembered for topics published to lately."""
 _REST_MS = 500
-"""guess: the first pause of an event before it is tried anew; doubles up to …"""
+"""guess: the first pause of an event before it is tried anew; doubles up to `_REST_MS_MAX`."""
 _REST_MS_MAX = 5_000
-"""guess: … this."""
+"""guess: the longest such pause."""
 _CROWDED = "too many publishes were waiting"
 _ISOLATED = "this peer met no other in time"
 _LEFT = "this peer left the network"

@@ -43,7 +43,7 @@ from weft.store.interface import (
     event_time,
 )
 
-_BUSY_S = 5.0
+BUSY_S = 5.0
 """guess: how long to wait for another process that is writing."""
 
 
@@ -127,7 +127,7 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
 
     def _look(self) -> None:
@@ -145,7 +145,7 @@ class SqliteStore:
         # write takes them away when it closes, one that only reads does not.
         mode = "ro" if _files_beside(self.path)[0].exists() else "rw"
         place = f"file:{quote(os.fsencode(self.path))}?mode={mode}"
-        looking = sqlite3.connect(place, uri=True, timeout=_BUSY_S)
+        looking = sqlite3.connect(place, uri=True, timeout=BUSY_S)
         try:
             _check_store(looking, self.path)
         except sqlite3.Error as error:

@@ -74,9 +74,9 @@ _STARVED_BEATS = 2
 """guess: beats, ten seconds apart, at which the root had seen more while nothing came; one is as
 long as an event that was just published may take."""
 _ASKED_MAX = 32
-"""guess"""
+"""guess: peers asked for a place in one join; the next cycle begins another."""
 _LOOKUPS_MAX = 3
-"""guess"""
+"""guess: lookups made in one join, each of which asks all of the closest peers."""
 _AT_ONCE = 3
 """guess: peers that a member without a parent asks together; the first that has a place is it."""
 _INSTEAD = 3
@@ -218,7 +218,7 @@ class Roots:
             contacts = self._present(branch, outcome.closest)[:count]
             among = self.is_among(branch, contacts)
             others = contacts[: count - 1]
-            branch.note_settled(among and all(one.peer in branch.fellows for one in others))
+            branch.compare_roots(among, others)
             if branch.idle_cycles:
                 return  # else they would keep each other from letting go
             if among:
@@ -625,7 +625,7 @@ class Attachment:
         del self._going[branch.topic]
         if not branch.attached and not branch.fresh:
             self._become_root(branch)
-            branch.note_settled(False)
+            branch.doubt_roots()
 
     def _instead(self, branch: Branch) -> list[Contact]:
         """Peers that may have room: another rendezvous, else the children."""

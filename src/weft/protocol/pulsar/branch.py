@@ -33,7 +33,7 @@ its children still: comparing with roots unasked would cost messages at rest.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Annotated, TypeAlias
 
@@ -392,9 +392,14 @@ class Branch(TopicPart):
         self.shows -= due
         return due
 
-    def note_settled(self, settled: bool) -> None:
-        """Whether the roots are the closest peers, as far as this one has found."""
-        self.unsettled = not settled
+    def compare_roots(self, among: bool, others: Sequence[Contact]) -> None:
+        """A lookup has found the closest peers, `others` and perhaps this one (`among`): the roots
+        are settled if they are these."""
+        self.unsettled = not (among and all(one.peer in self.fellows for one in others))
+
+    def doubt_roots(self) -> None:
+        """This peer is a root for want of another: closer ones are looked for."""
+        self.unsettled = True
 
     def count_differing(self, other: PeerId, differs: bool) -> int:
         """How many comparisons in a row found that this linked member had seen something else.

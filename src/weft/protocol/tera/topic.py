@@ -439,9 +439,11 @@ class TopicState(TopicPart):
         """The subscription was answered."""
         self.entering = False
 
-    def seek_soon(self) -> None:
+    def seek_if_alone(self) -> bool:
         """The peer got into the network: a member that knows no other looks for one often."""
-        self._alone_period = 1
+        if self.alone:
+            self._alone_period = 1
+        return self.alone
 
     def run_cycle(self) -> int:
         """What is due in this cycle; returns in how many cycles the next turn is."""
