@@ -93,6 +93,7 @@ HELP = {
     "history_versions_beside": "Versions of topics found to be made at the same time as another",
     "history_versions_merged": "Versions of topics made here to join others made at one time",
     "history_wants_refused": "Missing events not looked for, as too many were",
+    "hits_avoided": "Access points named to a search that had asked for others",
     "isolated": "1 while this peer knows no other",
     "links_least": "Links in the topic that has the fewest",
     "links_logical": "Links over all topics",
