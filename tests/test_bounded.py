@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,15 @@ def test_a_default_counts_as_an_entry() -> None:
     assert bounded.setdefault("a", 2) == 1
     assert bounded.setdefault("b", 3) == 3
     assert list(bounded) == ["b"]
+
+
+def test_many_entries_at_once_are_refused() -> None:
+    held: BoundedDict[str, int] = BoundedDict(1)
+    with pytest.raises(TypeError):
+        held.update({"a": 1, "b": 2})
+    with pytest.raises(TypeError):
+        held |= {"a": 1, "b": 2}
+    assert not held
 
 
 def test_what_gives_way_is_handed_back() -> None:

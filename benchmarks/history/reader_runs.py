@@ -155,7 +155,8 @@ class Readers(OneTopic):
         """What was acknowledged there is forgotten with it."""
         store = MemoryStore(b"disk %d" % self.disks_lost)
         contact, sign = keyed(self.seed, node.index)
-        node.replace_disk(store, partial(self.make_machine, contact, self.config, store, sign))
+        node.store = store
+        node.make = partial(self.make_machine, contact, self.config, store, sign)
         for application in self.applications:
             application.acked.clear()
 

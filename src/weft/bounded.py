@@ -2,11 +2,15 @@
 
 What comes from the network is remembered up to a bound, and the entry that was put in first gives
 way. An entry that is written again keeps its place in that order; `renew` gives it the youngest.
+
+The front of a plain dictionary is found the slower the more was taken from it. Where a bound is
+reached all the time and entries are many, an `OrderedDict` serves better (`documents/dag.py`: 0.4
+µs in place of 7 per entry at 65,536).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,6 +34,12 @@ class BoundedDict(dict[K, V]):
         if key not in self:
             self[key] = default
         return self[key]
+
+    def update(self, *_: object, **__: object) -> NoReturn:
+        """Refused, as `|=` is: many entries at once would go past the bound."""
+        raise TypeError("the entries of a bounded dictionary are put one by one")
+
+    __ior__ = update
 
     def put(self, key: K, value: V) -> V | None:
         """Write an entry; returns the value that gave way to it, if one did."""

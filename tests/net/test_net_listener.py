@@ -41,7 +41,7 @@ class Greeter(asyncio.Protocol):
 async def test_at_the_limit_of_files_callers_wait_and_the_log_stays_short(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(listener, "PAUSE_S", 0.001)
     loop = asyncio.get_running_loop()
     pauses: list[float] = []
     call_later = loop.call_later

@@ -75,5 +75,5 @@ def test_the_busiest_users_of_the_busiest_topics_are_a_workload(
 
 
 def test_too_few_users_are_said(spark: SparkSession, lake: Lake) -> None:
-    with pytest.raises(NothingHappened, match="4 users who did something; 9 users"):
+    with pytest.raises(NothingHappened, match="4 active users; 9 users"):
         activity.named(lake, spark, 9, 3)

@@ -270,6 +270,20 @@ def test_one_that_lacked_it_and_took_it_is_a_second_one() -> None:
     assert lookups_s(rig) == [5, 10]
 
 
+def test_one_that_lacks_it_does_not_give_way_to_one_that_is_found() -> None:
+    rig = with_others(6, 7, 8)
+    for number in (6, 7, 8):
+        rig.hear(number, known([1], []))
+    assert lookups_s(rig) == [5, 10]
+    rig.publish()
+    number = lookup_number(rig.hear(5, result(2, True)))
+    assert told(rig.wait(CHECK_MS), RouteCheck) == [6, 7, 8]
+    rig.hear(6, known([], [2]))  # it may be on its way
+    rig.hear(2, LookupHit(number, contact(9)))
+    assert 6 in told(rig.wait(SPREAD_MS), RouteCheck)
+    assert told(rig.hear(6, known([], [2])), RouteEvent) == [6]
+
+
 def test_a_member_says_what_has_come_to_it() -> None:
     rig = Rig(1)
     rig.subscribe()
@@ -456,6 +470,20 @@ def test_an_access_point_that_failed_once_is_found_again_later() -> None:
     assert walk.avoid == []
     assert told(rig.hear(2, LookupHit(walk.lookup, contact(5))), RouteEvent) == [5]
     assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
+
+
+def test_one_that_was_passed_over_and_took_another_run_meanwhile_is_a_subscriber() -> None:
+    """Slow under a burst: nobody else was found, and that is not nobody at all."""
+    rig = publisher()
+    for token in (1, 2):
+        rig.publish(token=token)
+    [(_, walk)] = sent(rig.lose(5), LookupWalk)
+    assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
+    effects = rig.hear(2, LookupMiss(walk.lookup))
+    assert answers(effects) == []
+    [(_, walk)] = sent(effects, LookupWalk)
+    assert walk.avoid == []
+    assert told(rig.hear(2, LookupHit(walk.lookup, contact(5))), RouteEvent) == [5]
 
 
 def test_nobody_else_and_not_that_one_either_is_no_subscriber() -> None:

@@ -12,7 +12,7 @@ from weft.cli.spark import master_option, session
 HELP = "Write what users did, as a workload that networks can be played with"
 DETAILS = """
 Of the lake's events (edits, check-ins: every row of a file with times) those in the busiest topics,
-by the users who do most in them, as JSON lines in the order of time. 'weft sim --workload FILE'
+by the users that do most in them, as JSON lines in the order of time. 'weft sim --workload FILE'
 then has these users publish there, in the same order and with the same bursts.
 """
 EXAMPLES = """

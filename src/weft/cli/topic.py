@@ -18,7 +18,7 @@ A topic with owners has versions, signed by them; the newest says which peers ma
 publish. All but its publishers' events are refused by every peer that knows the
 owners. Nobody is believed to own a topic by their own word:
 
-  /~PEER_ID/orders         the name says who owns it: that peer, for everybody, with
+  /~PEER_ID/orders         the name says the owner: that peer, for everybody, with
                            all topics below; 'weft topic name /orders' prints yours
   /orders                  owned by those that you 'follow'; others' claims are shown
                            by 'show', and change nothing

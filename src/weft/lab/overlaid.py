@@ -20,9 +20,10 @@ from weft.engine.stan.overlays import Config, Outcome, Sizes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from weft.lab.universes import Arrays
     from weft.lab.versus.crowd import Happened
 
+Arrays = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Topics and users of memberships, side by side."""
 Columns = dict[str, npt.NDArray[Any]]
 
 

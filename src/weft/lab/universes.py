@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.universe import READINGS
 from weft.errors import WeftError
 from weft.lab.experiment import Params
+from weft.lab.overlaid import Arrays
 from weft.lab.sources import Source
 from weft.lab.task import Task
 from weft.lab.versus.crowd import LEAST, Happened, draw_users
@@ -50,9 +50,6 @@ TASK_ROWS = 250_000
 """guess: memberships that one task computes, in some ten seconds; more are spread over all tasks.
 measured: the whole gowalla trace (518,650) takes 30 s of CPU time in one task, on one core whatever
 the machine has, and 47 s spread in a session that is warm."""
-
-Arrays = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-"""Topics and users, side by side."""
 
 
 def grid_of(nodes: int) -> Grid:

@@ -54,8 +54,8 @@ from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
-from weft.net.runtime import Runtime, event_in
-from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
+from weft.net.runtime import Runtime
+from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription, event_in
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol import seam
@@ -434,7 +434,7 @@ class Peer:
             raise UsageError("a timeout is for confirm='accepted', 'taken' or 'stored'")
         if isinstance(topic, str):
             gathered = self._gathered.get(topic)
-            receipt = gathered.join(data) if gathered is not None else None
+            receipt = gathered.add(data, True) if gathered is not None else None
             if receipt is not None:
                 return receipt
         return await self._publish(topic, data)

@@ -10,14 +10,23 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from weft.net.metrics import Histogram
+
+class Histogram(Protocol):
+    """How often a quantity was within which bounds."""
+
+    total: float  # of all values
+
+    def cumulated(self) -> Sequence[tuple[str, float]]:
+        """For each bound, how many values were not above it."""
+
 
 LABELLED = {
     "net_fault_": ("net_faults", ("kind",)),
@@ -63,6 +72,7 @@ HELP = {
     "history_caught_up": "Times this peer had read all that another member has of a topic",
     "history_gaps": "Events that others link to and this peer lacked",
     "history_given_up": "Events looked for that no peer had any more",
+    "history_got": "Missing events that the DHT held under their own names",
     "history_hearsay": "Events looked for on another peer's word alone, which nobody had",
     "history_held_dropped": "Events dropped while they waited for a version of their topic",
     "history_late": "Events that came after others that they are older than",
@@ -75,6 +85,7 @@ HELP = {
     "history_plain": "Events of publishers that keep no history, passed on without being stored",
     "history_provided": "Segments of topics that this peer told the DHT it provides",
     "history_pruned": "Events dropped by retention",
+    "history_put": "Small events of this peer's own that it had the DHT hold",
     "history_records_renewed": "Topic records signed anew before they expire",
     "history_refused": "Blocks refused, by reason",
     "history_sources_failed": "Members that did not answer with stored events, or not usably",
@@ -84,6 +95,7 @@ HELP = {
     "history_versions_beside": "Versions of topics found to be made at the same time as another",
     "history_versions_merged": "Versions of topics made here to join others made at one time",
     "history_wants_refused": "Missing events not looked for, as too many were",
+    "hits_avoided": "Access points named to a search that had asked for others",
     "isolated": "1 while this peer knows no other",
     "links_least": "Links in the topic that has the fewest",
     "links_logical": "Links over all topics",

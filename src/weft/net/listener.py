@@ -25,7 +25,7 @@ from weft.net.timers import now_ms
 log = logging.getLogger("weft.net")
 
 _ACCEPTED_AT_ONCE = 64  # guess: then everything else of the loop has its turn
-_PAUSE_S = 1.0  # guess: before callers are tried again where there was no room for one
+PAUSE_S = 1.0  # guess: before callers are tried again where there was no room for one
 _NOTICES_MAX = 256  # guess: peers and matters remembered that a line was written about
 _NOTICE_MS = 1_000  # guess: between two lines about what others do
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -156,7 +156,7 @@ class Acceptor:
             self._crowded = True
             log.warning("no caller can be taken in for now: %s", error.strerror)
         self._loop.remove_reader(self._listener.fileno())
-        self._pause = self._loop.call_later(_PAUSE_S, self._resume)
+        self._pause = self._loop.call_later(PAUSE_S, self._resume)
 
     def _enter(self, caller: socket.socket) -> None:
         caller.setblocking(False)

@@ -121,6 +121,7 @@ class Outbox:
         self._encoder = Encoder()
         self._dirty: list[Remote] = []
         self._overloaded: dict[PeerId, Remote] = {}
+        self._unsent = 0  # messages with events, since they were last asked for
 
     def enqueue(self, remote: Remote, message: Message) -> Remote | None:
         """Queue a message. Returns the receiver if its queue is full (or was, and the message
@@ -189,9 +190,15 @@ class Outbox:
 
     def drop(self, peer: PeerId, message: Message, reason: str) -> None:
         """Nothing is dropped without being counted and traced."""
+        self._unsent += isinstance(message, PAYLOAD_KINDS)
         self._counters.dropped(message, reason)
         if self._tracer is not None:
             self._tracer.dropped(peer, message, reason)
+
+    def take_unsent(self) -> int:
+        """How many messages with events were dropped since this was last asked."""
+        unsent, self._unsent = self._unsent, 0
+        return unsent
 
     def drop_queue(self, remote: Remote, reason: str) -> None:
         """Nothing more will be sent to this peer."""
@@ -281,6 +288,10 @@ class Pool:
                 self._outbox.drop(contact.peer, message, "unreachable")
                 return None
         return self._outbox.enqueue(remote, message)
+
+    def take_unsent(self) -> int:
+        """How many messages with events were dropped since this was last asked."""
+        return self._outbox.take_unsent()
 
     # --- meeting peers --------------------------------------------------------------------------
 

@@ -33,8 +33,7 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from weft.documents.descriptor import SealedEvent, open_event
-from weft.documents.refusal import Refused
+from weft.documents.descriptor import SealedEvent
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
@@ -47,7 +46,7 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import UNANSWERED, Became, Receipt, Sent
-from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -56,7 +55,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown
+from weft.store.cursor import NOW, After, Cursor, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -124,7 +123,7 @@ class Runtime:
         self._consumers: dict[tuple[Topic, str], _Latest] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
-        self._closing = False
+        self._ending: asyncio.Task[None] | None = None  # since `close` was called first
         self.closed = False
 
     async def start(
@@ -242,7 +241,7 @@ class Runtime:
         self._life.unreachable(peer, fault, reason)
 
     def tick(self) -> None:
-        """Once a second."""
+        """What the runtime does every `_TICK_MS`: hand out the trace that was gathered."""
         self._timers.after(_TICK_MS, self._gate.tick, None)
         if self._tracer is not None:
             self._tracer.flush()
@@ -355,7 +354,7 @@ class Runtime:
 
     def check_open(self) -> None:
         """It is neither closed nor used where it cannot answer."""
-        if self.closed or self._closing:
+        if self._ending is not None:
             raise ClosedError("this peer is closed")
         self._check_loop()
 
@@ -384,7 +383,8 @@ class Runtime:
         gathered = self.gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
             gathered = self._begin_gathering(topic, expected)
-        receipt = gathered.add(payload, gathered.size + len(payload))
+        receipt = gathered.add(payload)
+        assert receipt is not None
         if gathered.count >= RUN_MAX:
             gathered.send()
             await asyncio.sleep(0)
@@ -423,9 +423,9 @@ class Runtime:
         many there was no room."""
         self.gathered.pop(topic, None)
         token = self._answers.next_token()
-        dropped = self.counters.events_dropped
+        self.pool.take_unsent()  # of earlier steps
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
-        sent, dropped = self._sent, self.counters.events_dropped - dropped
+        sent, dropped = self._sent, self.pool.take_unsent()
         self._hold_up_publishers()
         if goes_on or answer is None or answer.outcome == "queued":
             then = self._through_window(topic, sum(map(len, payloads)), then)
@@ -471,11 +471,11 @@ class Runtime:
         topics = climb(named, lambda topic: named[topic])
         tokens = [self._answers.next_token() for _ in topics]
         expected = [self._answers.expect_two(token) for token in tokens]
-        dropped = self.counters.events_dropped
+        self.pool.take_unsent()  # of earlier steps
         now = _wall_ms()
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
         peers = self._step(command)
-        dropped = self.counters.events_dropped - dropped
+        dropped = self.pool.take_unsent()
         self._hold_up_publishers()
         await self._wait_for_room()
         await asyncio.sleep(0)
@@ -655,10 +655,16 @@ class Runtime:
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
         that no caller waits for, still climbing or on their way, there is a little time."""
-        if self.closed or self._closing:
+        if self._ending is not None and self._ending.done():
             return
         self._check_loop()
-        self._closing = True
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+        # A caller that is cancelled while it waits leaves no peer that is half closed, and one that
+        # closes it, too, waits for the same end.
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         self._send_gathered()
         # With no other peer, and no address that one may answer at, there is nobody to wait for.
         patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
@@ -737,18 +743,13 @@ class Gathered(Sent):
     def count(self) -> int:
         return len(self._payloads)
 
-    def join(self, payload: bytes) -> Receipt | None:
-        """Publish an event in this run, if there is nothing to check or to wait for that was not
-        when the run began; None: it is to be published as the first of another."""
-        size = self.size + len(payload)
-        if len(self._payloads) >= self._room or size > GATHERED_BYTES_MAX:
-            return None
-        return self.add(payload, size)
-
-    def add(self, payload: bytes, size: int) -> Receipt:
-        """One more event, which makes so many bytes."""
+    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
+        """One more event. One that `joins` does so only if there is nothing to check or to wait for
+        that was not when the run began; None: it is to be published by way of `Runtime.publish`."""
         payloads = self._payloads
-        place = len(payloads)
+        place, size = len(payloads), self.size + len(payload)
+        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
+            return None
         payloads.append(payload)
         self.size = size
         return Receipt(self.topic, self, place)
@@ -874,18 +875,6 @@ class _Gate:
     def tick(self, _: None) -> None:
         if self._runtime is not None:
             self._runtime.tick()
-
-
-def event_in(block: bytes, topic: Topic) -> SealedEvent:
-    """The event in a block that a user named by its CID to read on from; `PositionError` if that
-    is no event of the topic."""
-    try:
-        event = open_event(block)
-    except Refused as refused:
-        raise PositionError(f"since: that CID is no event's: {refused}") from refused
-    if event.topic != topic:
-        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
-    return event
 
 
 def _wall_ms() -> int:

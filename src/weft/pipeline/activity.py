@@ -54,7 +54,7 @@ def named(lake: Lake, spark: SparkSession, users: int, topics: int) -> DataFrame
         )
     if found[0] < users or found[1] < topics:
         raise NothingHappened(
-            f"{lake.place}: the {found[1]} busiest topics have {found[0]} users who did something; "
+            f"{lake.place}: the {found[1]} busiest topics have {found[0]} active users; "
             f"{users} users and {topics} topics were asked for"
         )
     held = lake.memberships(spark).join(F.broadcast(happened.select("user").distinct()), "user")

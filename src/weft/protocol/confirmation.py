@@ -57,9 +57,9 @@ _ASKING_MAX = 16_384
 """guess: runs whose publisher waits for copies, as in a burst over so many topics; some hundred
 bytes each, and as many for each publish that waits, whose task weighs more."""
 _AGAIN_MS = 20
-"""guess: an event is on another peer's disk by then, mostly; doubles up to …"""
+"""guess: an event is on another peer's disk by then, mostly; doubles up to `_AGAIN_MS_MAX`."""
 _AGAIN_MS_MAX = 2_000
-"""guess: … this."""
+"""guess: the longest pause between two questions about one run."""
 _MORE = 2
 """guess: peers asked beyond those needed, since some may not answer."""
 _WARN_MS = 60_000

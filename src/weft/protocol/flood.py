@@ -23,9 +23,9 @@ from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload
 
 _TOPICS_MAX = 1_024
-"""guess"""
+"""guess: topics remembered that this peer is in for others' events alone."""
 _MEMBERS_MAX = 32
-"""guess"""
+"""guess: subscribers remembered per topic: some that a newcomer can ask."""
 _HEARD_MAX = 4_096
 """guess: subscribers, over all topics, whose latest word is remembered, to be passed on once."""
 _UNSENT_MAX = 256

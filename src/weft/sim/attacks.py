@@ -55,7 +55,6 @@ from weft.protocol.topic_dht.roles import REPLACE, Appeared, Invite, Rejoin, Rol
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent
 from weft.protocol.wire import Message, Payload, Span
 from weft.rules.draw import absorb, below
-from weft.rules.tera import keeps_overlay
 from weft.sim.faults import Attack
 from weft.sim.hostile import Gang, Tactic
 
@@ -198,14 +197,14 @@ class Eclipse(Poison):
 
     def answers(self, sender: Contact, message: Message) -> list[seam.Effect] | None:
         if isinstance(message, LinkRequest):
-            self._gang.links[message.topic, sender.peer].add(self._me.peer)
+            self._gang.note_link(message.topic, sender.peer, self._me.peer)
             return [seam.Send(sender, LinkReply(message.topic, True, message.recent))]
         if isinstance(message, LinkReply):
             if message.accepted:
-                self._gang.links[message.topic, sender.peer].add(self._me.peer)
+                self._gang.note_link(message.topic, sender.peer, self._me.peer)
             return []
         if isinstance(message, Unlink):
-            self._gang.links[message.topic, sender.peer].discard(self._me.peer)
+            self._gang.note_unlink(message.topic, sender.peer, self._me.peer)
         if isinstance(message, Ping):  # the other end's list of links is always right
             return [seam.Send(sender, Pong(message.nonce, message.links))]
         if isinstance(message, LinkList):
@@ -220,7 +219,7 @@ class Eclipse(Poison):
     def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
         for topic in self._gang.topics:
             for victim in self._victims(2 * AT_ONCE):
-                held = self._gang.links[topic, victim.peer]
+                held = self._gang.links_to(topic, victim.peer)
                 if self._me.peer not in held and len(held) < LINKS_MOST:
                     yield seam.Send(victim, LinkRequest(topic, True))
             yield from self._claims(topic, now)
@@ -404,14 +403,12 @@ class Lie(Member):
     def _ground(self, topic: Topic) -> OverlayId:
         """An overlay id that survives all that the gang has named before, where a few tries find
         one."""
-        for _ in range(TRIES):
-            self._draws += 1
-            bits = self._gang.dice.bits("hostile.overlay", self._number, self._draws)
-            tried = OverlayId(bits >> 1)
-            named = self._gang.overlays.setdefault(topic, tried)
-            if not keeps_overlay(topic, named, tried):
-                self._gang.overlays[topic] = tried
-        return self._gang.overlays[topic]
+        first, self._draws = self._draws + 1, self._draws + TRIES
+        drawn = [
+            self._gang.dice.bits("hostile.overlay", self._number, first + attempt)
+            for attempt in range(TRIES)
+        ]
+        return self._gang.best_overlay(topic, [OverlayId(bits >> 1) for bits in drawn])
 
     def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
         for topic in self._gang.topics:

@@ -34,6 +34,7 @@ from weft.protocol.wire import Message, Span
 from weft.rules.draw import absorb, stream_of
 from weft.rules.multicast import tree_location
 from weft.rules.prefix import location_of
+from weft.rules.tera import keeps_overlay
 from weft.sim.dice import Dice
 from weft.sim.faults import Attack
 from weft.sim.node import keyed
@@ -97,10 +98,10 @@ class Gang:
         self.made_up = [contact for contact, _ in strangers]
         self._signers = {contact.peer: sign for contact, sign in strangers}
         self._ids = {contact.peer for contact in self.made_up}
-        self.links: dict[tuple[Topic, PeerId], set[PeerId]] = defaultdict(set)  # held, by victim
+        self._links: dict[tuple[Topic, PeerId], set[PeerId]] = defaultdict(set)  # held, by victim
         self.runs: dict[Topic, deque[Run]] = defaultdict(lambda: deque(maxlen=EVENTS_KEPT))
         self.latest: dict[tuple[Topic, PeerId], tuple[int, int]] = {}  # incarnation and number
-        self.overlays: dict[Topic, OverlayId] = {}  # the best false ids found so far
+        self._overlays: dict[Topic, OverlayId] = {}  # the best false ids found so far
         self._given_up: dict[PeerId, set[PeerId]] = defaultdict(set)
         self._rests_until: dict[PeerId, int] = {}
 
@@ -129,6 +130,25 @@ class Gang:
                 self._note_spans(one.topic, one.spans)
         elif isinstance(message, JoinReply):
             self._note_spans(message.topic, message.seen)
+
+    def note_link(self, topic: Topic, victim: PeerId, member: PeerId) -> None:
+        self._links[topic, victim].add(member)
+
+    def note_unlink(self, topic: Topic, victim: PeerId, member: PeerId) -> None:
+        self._links[topic, victim].discard(member)
+
+    def links_to(self, topic: Topic, victim: PeerId) -> set[PeerId]:
+        """The members that hold a link to this victim."""
+        return self._links[topic, victim]
+
+    def best_overlay(self, topic: Topic, tried: Sequence[OverlayId]) -> OverlayId:
+        """The false id that survives all others tried so far, now that some more were."""
+        best = self._overlays.get(topic, tried[0])
+        for one in tried:
+            if not keeps_overlay(topic, best, one):
+                best = one
+        self._overlays[topic] = best
+        return best
 
     def _is_news(self, topic: Topic, run: Run) -> bool:
         publisher = PeerId(run.publisher)
@@ -159,7 +179,7 @@ class Gang:
     def has_turn(self, member: Contact, now: seam.Millis) -> bool:
         """What costs every peer of a topic, one member of the gang does at a time: so much more
         than the honest publish, and no more, is what a simulator can play. It ends with a run's
-        last events: honest peers owe each other valid events, whoever made them, and what comes in
+        last events: honest peers owe each other valid events, also the gang's, and what comes in
         the last second of a run is still under way at its end."""
         if self._floods_until_ms is not None and now >= self._floods_until_ms:
             return False

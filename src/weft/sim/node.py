@@ -12,7 +12,7 @@ from weft.documents.signature import SIGNATURE_BYTES, Signer
 from weft.ids import Contact, PeerId, Topic, make_address
 from weft.protocol import seam
 from weft.sim.record import Stay
-from weft.store.interface import Store
+from weft.store.interface import Batch, Store
 
 _MILLION = 1_000_000
 
@@ -95,21 +95,72 @@ class Node:
         self.life += 1
         self.backlog = None
         self.silent = silent
-
-    def replace_disk(self, store: Store, make: Callable[[], seam.Machine]) -> None:
-        """The disk of a peer that is down is lost; the peer begins anew with this one."""
-        self.store = store
-        self.make = make
+        self.stays.clear()
+        self.losing.clear()
+        self.storing.clear()
 
     def stall(self) -> None:
         """From now on what reaches the peer waits."""
         if self.machine is not None and self.backlog is None:
             self.backlog = []
 
+    def postpone(self, fact: seam.Input) -> None:
+        """A fact reaches a stalled peer."""
+        assert self.backlog is not None
+        self.backlog.append(fact)
+
     def unstall(self) -> list[seam.Input]:
         """What has waited meanwhile."""
         waited, self.backlog = self.backlog, None
         return waited or []
+
+    # --- subscriptions ------------------------------------------------------------------------
+
+    def enter(self, stay: Stay) -> None:
+        """The user subscribes."""
+        self.stays[stay.topic] = stay
+
+    def depart(self, topic: Topic, at_ms: int) -> None:
+        """The user unsubscribes."""
+        stay = self.stays.pop(topic, None)
+        if stay is not None:
+            stay.end(at_ms)
+
+    # --- connections --------------------------------------------------------------------------
+
+    def hold(self, other: Node) -> None:
+        self.holds[other.contact.peer] = other
+        other.held_by[self.contact.peer] = self
+
+    def release(self, peer: PeerId) -> None:
+        other = self.holds.pop(peer, None)
+        if other is not None:
+            other.held_by.pop(self.contact.peer, None)
+
+    def begins_to_lose(self, peer: PeerId) -> bool:
+        """Whether the loss of a peer is to be told: once, to a peer that is up."""
+        if self.machine is None or peer in self.losing:
+            return False
+        self.losing[peer] = None
+        return True
+
+    def lose(self, peer: PeerId) -> None:
+        """The loss is told now."""
+        self.losing.pop(peer, None)
+        self.release(peer)
+
+    # --- its disk -----------------------------------------------------------------------------
+
+    def write(self, wish: seam.Store) -> None:
+        """Something is on its way to the disk."""
+        self.storing[wish.token] = wish
+
+    def commit(self, token: int, at_ms: int) -> None:
+        """It is there."""
+        assert self.store is not None
+        wish = self.storing.pop(token)
+        batch = Batch(at_ms, wish.events, wish.topics, wish.records, wish.lost, wish.beginnings)
+        self.store.commit([batch])
 
 
 # --- identity ---------------------------------------------------------------------------------

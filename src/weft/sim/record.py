@@ -116,6 +116,47 @@ class Record:
         """The run has got so far."""
         self.end_ms = at_ms
 
+    # --- what the world tells, as it happens ----------------------------------------------------
+
+    def note_peer(self, peer: PeerId, index: int) -> None:
+        self.peers[peer] = index
+
+    def note_life(self, life: Life) -> None:
+        self.lives.append(life)
+
+    def note_stay(self, stay: Stay) -> None:
+        self.stays.append(stay)
+
+    def note_publication(self, publication: Publication) -> None:
+        """Each event of a command has a number of its own: that of its place after the token."""
+        self.publications[publication.token + publication.place] = publication
+
+    def note_delivery(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+    def note_parasite(self, parasite: Parasite) -> None:
+        self.parasites.append(parasite)
+
+    def note_warning(self, at_ms: int, peer: int, text: str) -> None:
+        self.warnings.append((at_ms, peer, text))
+
+    def note_disconnect(self, at_ms: int, peer: int, other: int, reason: str) -> None:
+        self.disconnects.append((at_ms, peer, other, reason))
+
+    def expect_answer(self, token: int) -> None:
+        """A command that is neither a subscription nor a publication waits for its answer."""
+        self.answers[token] = None
+
+    def note_answer(self, at_ms: int, answer: Answer) -> None:
+        """An answer to a publish is one to each of its events."""
+        if answer.token in self.answers:
+            self.answers[answer.token] = at_ms, answer
+            return
+        number = answer.token
+        while (one := self.publications.get(number)) is not None and one.token == answer.token:
+            one.answers.append((at_ms, answer))
+            number += 1
+
     def end_life(self, peer: int, at_ms: int, how: str) -> None:
         """The peer's latest life is over."""
         latest = next((life for life in reversed(self.lives) if life.peer == peer), None)

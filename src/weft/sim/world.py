@@ -27,7 +27,7 @@ from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition
 from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
-from weft.store.interface import Batch, Store
+from weft.store.interface import Store
 from weft.store.reader import Since
 
 Action: TypeAlias = Callable[[], None]
@@ -143,7 +143,7 @@ class World:
         node = Node(len(self.nodes), contact, make, clock, store)
         self.nodes.append(node)
         self._by_peer[contact.peer] = node
-        self.record.peers[contact.peer] = node.index
+        self.record.note_peer(contact.peer, node.index)
         return node
 
     def start(self, node: Node, contacts: Sequence[Contact] = ()) -> None:
@@ -151,7 +151,7 @@ class World:
         if node.machine is not None:
             return
         node.begin()
-        self.record.lives.append(Life(node.index, node.life, self.now_ms))
+        self.record.note_life(Life(node.index, node.life, self.now_ms))
         self._handle(node, seam.Started(node.lives, tuple(contacts)))
 
     def crash(self, node: Node, silent: bool) -> None:
@@ -172,17 +172,14 @@ class World:
             stay.end(self.now_ms)
             if self._writer is not None and how != "left":  # then the machine has traced it
                 self._trace(node, records.LEAVE, {"topic": stay.topic, "reason": how})
-        node.stays.clear()
         self.record.end_life(node.index, self.now_ms, how)
         node.end(silent)
         connected = {**node.held_by, **node.holds}
         for other in connected.values():
-            self._release(node, other.contact.peer)
+            node.release(other.contact.peer)
             if not silent:
                 typical_ms = self.network.conditions.latency.typical_ms
                 self._tell_loss(other, node.contact.peer, typical_ms)
-        node.losing.clear()
-        node.storing.clear()
 
     def stall(self, node: Node) -> None:
         """The peer stops handling anything; what reaches it meanwhile waits."""
@@ -239,7 +236,7 @@ class World:
     def ask(self, node: Node, make: Callable[[int], seam.Command]) -> int:
         """Any other command, made for its token; its answer comes into the record."""
         token = self._next_token()
-        self.record.answers[token] = None
+        self.record.expect_answer(token)
         self._command(node, make(token))
         return token
 
@@ -251,15 +248,14 @@ class World:
     def _note(self, node: Node, command: seam.Input) -> None:
         """Keep record of what users asked for, at the moment the peer gets to it."""
         if isinstance(command, seam.Subscribe):
-            topic = command.topic
-            if topic not in node.stays:
-                node.stays[topic] = Stay(node.index, node.life, topic, self.now_ms)
-                self.record.stays.append(node.stays[topic])
-            self._joining[command.token] = node.stays[topic]
+            stay = node.stays.get(command.topic)
+            if stay is None:
+                stay = Stay(node.index, node.life, command.topic, self.now_ms)
+                node.enter(stay)
+                self.record.note_stay(stay)
+            self._joining[command.token] = stay
         elif isinstance(command, seam.Unsubscribe):
-            stay = node.stays.pop(command.topic, None)
-            if stay is not None:
-                stay.end(self.now_ms)
+            node.depart(command.topic, self.now_ms)
         elif isinstance(command, seam.Publish):
             for place, payload in enumerate(command.payloads):
                 self._note_publication(node, command.token, command.topic, payload, place)
@@ -270,9 +266,8 @@ class World:
     def _note_publication(
         self, node: Node, token: int, topic: Topic, payload: bytes, place: int = 0
     ) -> None:
-        self.record.publications[token + place] = Publication(
-            token, self.now_ms, node.index, node.life, topic, payload, place
-        )
+        where = node.index, node.life, topic
+        self.record.note_publication(Publication(token, self.now_ms, *where, payload, place))
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -306,16 +301,15 @@ class World:
 
     def _handle(self, node: Node, fact: seam.Input) -> None:
         if node.backlog is not None:
-            node.backlog.append(fact)
+            node.postpone(fact)
             return
         self.facts += 1
         if type(fact) is seam.Received:
             self._on_received(node, fact)
         elif type(fact) is seam.PeerLost:
-            node.losing.pop(fact.peer, None)
-            self._release(node, fact.peer)
+            node.lose(fact.peer)
         elif type(fact) is seam.Stored:
-            self._commit(node, fact.token)
+            node.commit(fact.token, self.now_ms)
         elif type(fact) is not seam.TimerFired:
             self._note(node, fact)
         self.handling = node, fact
@@ -363,9 +357,8 @@ class World:
             if message.topic not in node.stays and not routed:
                 sender = self._by_peer[fact.sender.peer].index
                 kind = type(message).__name__
-                self.record.parasites.append(
-                    Parasite(self.now_ms, sender, node.index, message.topic, kind)
-                )
+                parasite = Parasite(self.now_ms, sender, node.index, message.topic, kind)
+                self.record.note_parasite(parasite)
         for observer in self._observers:
             observer.handled(self.now_ms, node, fact.sender, message)
 
@@ -378,8 +371,7 @@ class World:
 
     def _tell_loss(self, node: Node, lost: PeerId, after_ms: int) -> None:
         """Several sends into the void are one failed connection, and told once."""
-        if node.machine is not None and lost not in node.losing:
-            node.losing[lost] = None
+        if node.begins_to_lose(lost):
             self._push(self.now_ms + after_ms, node, seam.PeerLost(lost))
 
     # --- the other effects --------------------------------------------------------------------
@@ -389,64 +381,42 @@ class World:
             where = self.now_ms, node.index, node.life, effect.topic
             about = effect.hops, effect.descriptor, effect.published_in
             for event in effect.run.events():
-                self.record.deliveries.append(Delivery(*where, event, *about))
+                self.record.note_delivery(Delivery(*where, event, *about))
         elif isinstance(effect, seam.Answer):
-            self._on_answer(node, effect)
+            self._on_answer(effect)
         elif isinstance(effect, seam.Store):
-            node.storing[effect.token] = effect
+            node.write(effect)
             self._push(self.now_ms + self.store_ms, node, seam.Stored(effect.token))
         elif isinstance(effect, seam.Prune):
             assert node.store is not None
             dropped = node.store.prune(effect.topic, effect.retention, self.now_ms)
             self._push(self.now_ms + self.store_ms, node, seam.Pruned(effect.topic, dropped))
         elif isinstance(effect, seam.Hold):
-            other = self._by_peer[effect.contact.peer]
-            node.holds[other.contact.peer] = other
-            other.held_by[node.contact.peer] = node
+            node.hold(self._by_peer[effect.contact.peer])
         elif isinstance(effect, seam.Release):
-            self._release(node, effect.peer)
+            node.release(effect.peer)
         elif isinstance(effect, seam.Disconnect):
             self._on_disconnect(node, effect)
         elif isinstance(effect, seam.Warn):
-            self.record.warnings.append((self.now_ms, node.index, effect.text))
+            self.record.note_warning(self.now_ms, node.index, effect.text)
         elif isinstance(effect, seam.Trace) and self._writer is not None:
             self._trace(node, effect.kind, effect.fields)
 
-    def _commit(self, node: Node, token: int) -> None:
-        assert node.store is not None
-        wish = node.storing.pop(token)
-        batch = Batch(
-            self.now_ms, wish.events, wish.topics, wish.records, wish.lost, wish.beginnings
-        )
-        node.store.commit([batch])
-
-    def _on_answer(self, node: Node, answer: seam.Answer) -> None:
-        token, publications = answer.token, self.record.publications
-        if token in publications:
-            while token in publications and publications[token].token == answer.token:
-                publications[token].answers.append((self.now_ms, answer))
-                token += 1
-            return
-        if answer.token in self.record.answers:
-            self.record.answers[answer.token] = self.now_ms, answer
-            return
+    def _on_answer(self, answer: seam.Answer) -> None:
         stay = self._joining.pop(answer.token, None)
         if stay is not None:
             stay.join(self.now_ms)
+        else:
+            self.record.note_answer(self.now_ms, answer)
 
     def _on_disconnect(self, node: Node, effect: seam.Disconnect) -> None:
         peer = node.contact.peer
         other = self._by_peer[effect.peer]
         connected = effect.peer in node.holds or effect.peer in node.held_by
-        self.record.disconnects.append((self.now_ms, node.index, other.index, effect.reason))
-        self._release(node, effect.peer)
+        self.record.note_disconnect(self.now_ms, node.index, other.index, effect.reason)
+        node.release(effect.peer)
         if connected and not self.network.is_cut(node.index, other.index):
             self._tell_loss(other, peer, self.network.conditions.latency.typical_ms)
-
-    def _release(self, node: Node, peer: PeerId) -> None:
-        other = node.holds.pop(peer, None)
-        if other is not None:
-            other.held_by.pop(node.contact.peer, None)
 
     def _trace(self, node: Node, kind: str, fields: Mapping[str, object]) -> None:
         assert self._writer is not None

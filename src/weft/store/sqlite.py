@@ -43,7 +43,7 @@ from weft.store.interface import (
     event_time,
 )
 
-_BUSY_S = 5.0
+BUSY_S = 5.0
 """guess: how long to wait for another process that is writing."""
 
 
@@ -127,21 +127,25 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
 
     def _look(self) -> None:
         """Refuse what is there and is no store, before anything about it is changed. SQLite reads
         it: a file that is opened besides lets go of the locks that this process holds on it."""
-        if self.path.is_dir():
+        try:
+            is_folder, is_there = self.path.is_dir(), self.path.exists()
+        except OSError as error:
+            raise StoreReadOnly(f"cannot open store {self.path}: {error.strerror}") from error
+        if is_folder:
             raise StoreReadOnly(f"{self.path} cannot be opened: it is a folder; name a file in it")
-        if not self.path.exists():
+        if not is_there:
             return
         # Files beside it are another process's, or left by a crash: the last connection that may
         # write takes them away when it closes, one that only reads does not.
         mode = "ro" if _files_beside(self.path)[0].exists() else "rw"
         place = f"file:{quote(os.fsencode(self.path))}?mode={mode}"
-        looking = sqlite3.connect(place, uri=True, timeout=_BUSY_S)
+        looking = sqlite3.connect(place, uri=True, timeout=BUSY_S)
         try:
             _check_store(looking, self.path)
         except sqlite3.Error as error:
@@ -452,7 +456,7 @@ def _make_private(path: Path) -> None:
     except OSError as error:
         raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
     with suppress(OSError):  # SQLite says it better, or can do with reading
-        private.make_file(path)
+        private.make_file(path.resolve())  # where a link leads, there may be nothing yet
     for beside in _files_beside(path):
         private.tighten(beside, writable=True)
 

@@ -124,6 +124,15 @@ def test_what_would_be_missing_without_a_word_is_refused(
         listed([tmp_path])
 
 
+def test_a_column_in_the_names_of_folders_is_not_lost(tmp_path: Path) -> None:
+    file = tmp_path / "day=2026-11-16" / "part.csv"
+    file.parent.mkdir()
+    file.write_text("x")
+    with pytest.raises(BadInput, match=r"whose column 'day' is in the names of folders"):
+        listed([tmp_path])
+    assert listed([file]) == [file]
+
+
 def test_a_lake_beside_its_files_is_none_of_them(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
     (tmp_path / "lake" / "memberships").mkdir(parents=True)

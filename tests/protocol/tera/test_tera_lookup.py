@@ -19,7 +19,7 @@ from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import NO_NEWS, Advert, JoinReply, JoinRequest, ShuffleRequest
-from weft.protocol.publication import RouteEvent
+from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
 from weft.protocol.tera.access_points import (
     Advertisement,
     LookupHit,
@@ -115,6 +115,20 @@ def test_a_hit_that_names_oneself_is_none() -> None:
     rig, effects = looking()
     number = sent(effects, LookupWalk)[0][1].lookup
     assert rig.hear(2, LookupHit(number, contact(1))) == []
+
+
+def test_one_that_is_to_be_avoided_does_not_end_a_lookup_by_naming_itself() -> None:
+    """Else a black hole that answers every walk would be all that a publisher ever finds."""
+    rig = Rig(1)
+    rig.meet(2, 3)
+    rig.hear(5, Advertisement([Advert(T, 1, 1)]))
+    rig.publish()
+    effects = rig.hear(5, RouteResult(T, 1, 1, True))  # others are looked for
+    [(_, walk), *_] = sent(effects, LookupWalk)
+    assert walk.avoid == [contact(5).peer]
+    for _ in range(8):
+        assert rig.hear(5, LookupHit(walk.lookup, contact(5))) == []
+    assert told(rig.hear(3, LookupHit(walk.lookup, contact(6))), RouteCheck) == [6]
 
 
 def test_when_all_walks_missed_nobody_is_there() -> None:

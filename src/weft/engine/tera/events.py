@@ -131,9 +131,7 @@ class Events:
         self.world.counts.route += 1
         if self.trace is not None:
             self.trace.routed(self.world.cycle, event, publisher, membership)
-        if self.world.general_load is not None:
-            self.world.general_load[publisher] += 1
-            self.world.general_load[self.world.memberships.members[membership]] += 1
+        self.world.note_routed(publisher, membership)
         self._on_the_way.append((due, membership, event, publisher))
         if len(self._on_the_way) > 1 and due < self._on_the_way[-2][0]:
             self._on_the_way = deque(sorted(self._on_the_way))

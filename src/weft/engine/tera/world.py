@@ -158,6 +158,16 @@ class World:
             handled=self.general_load,
         )
 
+    def advertise(self, members: Numbers, sizes: Numbers) -> None:
+        """From now on these memberships advertise these sizes."""
+        self.popularity[members] = sizes
+
+    def note_routed(self, publisher: int, membership: int) -> None:
+        """A publisher outside of a topic has handed an event to this membership's peer."""
+        if self.general_load is not None:
+            self.general_load[publisher] += 1
+            self.general_load[self.memberships.members[membership]] += 1
+
     def run(self, cycles: int) -> None:
         for _ in range(cycles):
             self.step()

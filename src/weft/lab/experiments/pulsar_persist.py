@@ -113,7 +113,7 @@ def _both(some: list[set[PeerId]], others: list[set[PeerId]]) -> npt.NDArray[np.
 
 
 def _asked(net: Net, members: list[int], keys: list[bytes]) -> dict[bytes, list[PeerId]]:
-    """Whom the DHT names for each key to a peer outside the topic (or the last one inside)."""
+    """The peers that the DHT names for each key to a peer outside the topic, else inside it."""
     inside = set(members)
     alive = net.alive()
     asker = net.nodes[next((one for one in alive if one not in inside), alive[-1])]

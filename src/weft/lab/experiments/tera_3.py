@@ -161,7 +161,7 @@ class _Popularity:
             textbook = kind == "textbook"
             found = ideal_estimates(world.topics, members, _REPEATS, world.cycle, textbook=textbook)
             sizes = found.sizes
-        world.popularity[members] = sizes
+        world.advertise(members, sizes)
         world.counts.size += found.messages
 
 

@@ -228,8 +228,8 @@ class VersusRun:
     def _crash(self) -> None:
         peers = range(self.universe.peers)
         dying = min(round(len(peers) * self.fault.level / 100), len(peers) - 2)
-        who = self.net.dice.some("versus.crash", peers, dying)
-        self.net.crash(*who, silent=self.fault.kind == "silent")
+        victims = self.net.dice.some("versus.crash", peers, dying)
+        self.net.crash(*victims, silent=self.fault.kind == "silent")
 
     def _churn(self, round_: int) -> None:
         count = max(1, round(self.universe.peers * self.fault.level / 100))

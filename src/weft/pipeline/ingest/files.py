@@ -22,6 +22,7 @@ import io
 import json
 import os
 import pickle
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ _MARKS = {  # the longer ones first
     b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
 }
+_PARTITION = re.compile(r"([A-Za-z_]\w*)=.*")  # as Hive and Spark name folders
 _MANY_NULS, _FEW_NULS = 0.3, 0.02  # guess: of every other byte, in text of any one language
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
@@ -150,6 +152,11 @@ def _below(folder: Path, lake: Path | None) -> Iterator[Path]:
             yield from _current(place)
             continue
         folders[:] = sorted(each for each in folders if not _is_hidden(each))
+        if column := next(filter(None, map(_PARTITION.fullmatch, folders)), None):
+            raise BadInput(
+                f"{place}: a table in parts, whose column {column[1]!r} is in the names of folders "
+                "only and would be lost; name the files themselves to do without it"
+            )
         yield from (_whole(place / each) for each in files if not _is_hidden(each))
 
 

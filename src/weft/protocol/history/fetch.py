@@ -42,6 +42,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
+from weft.bounded import BoundedDict
 from weft.documents.dag import Position, position
 from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent
 from weft.documents.refusal import Reason
@@ -96,8 +97,11 @@ PROVIDERS_WANTED = 20
 """measured: with 3, one in seven events that live peers provide was not found after half of the
 peers had crashed, for the first three named may all be gone (`pulsar-persist`). A reply names 32 at
 most."""
+_PROVIDERS_MAX = 2 * PROVIDERS_WANTED
+"""guess: providers remembered of a block, those of the latest searches: each may be of another
+segment, and one that was asked in vain may have the block later."""
 _SOURCES_MAX = 8
-"""guess: peers remembered that should have a block; the latest stay."""
+"""guess: peers remembered that should have a block, since they named it; the latest stay."""
 _PROVIDE = stream_of("history.provide")
 _PARTS = 1_000_000
 _LOOK_MS = 60_000
@@ -115,7 +119,16 @@ class _Want:
     """A block that is missing."""
 
     __slots__ = (
-        *("asked", "first", "got", "hearsay", "looked_up", "searches", "sources", "topic", "until"),
+        "asked",
+        "first",
+        "got",
+        "hearsay",
+        "looked_up",
+        "providers",
+        "searches",
+        "sources",
+        "topic",
+        "until",
     )
 
     def __init__(self, topic: Topic, until: Millis, first: PeerId | None, hearsay: bool) -> None:
@@ -123,7 +136,8 @@ class _Want:
         self.until = until  # given up then
         self.first = first  # the peer on the word of which it is looked for
         self.hearsay = hearsay  # no event names it
-        self.sources: dict[PeerId, Contact] = {}  # peers that should have it, best first
+        self.sources: BoundedDict[PeerId, Contact] = BoundedDict(_SOURCES_MAX)  # best first
+        self.providers: BoundedDict[PeerId, Contact] = BoundedDict(_PROVIDERS_MAX)  # in the DHT
         self.asked: dict[PeerId, None] = {}  # in this round
         self.got = False  # the DHT was asked for the block itself
         self.looked_up = False  # and for peers that have it
@@ -215,8 +229,6 @@ class Fetch:
                 want.hearsay = False
             if source is not None:
                 want.sources.setdefault(source.peer, source)
-                while len(want.sources) > _SOURCES_MAX:
-                    del want.sources[next(iter(want.sources))]
         self._arm_patience()
         self._pump()
 
@@ -341,7 +353,7 @@ class Fetch:
 
     def _next_source(self, want: _Want) -> Contact | None:
         members = [] if want.hearsay else self._members(want.topic)
-        for contact in (*want.sources.values(), *members):
+        for contact in (*want.sources.values(), *want.providers.values(), *members):
             if contact.peer not in want.asked and contact.peer != self._ctx.me.peer:
                 return contact
         return None
@@ -413,7 +425,8 @@ class Fetch:
     def _on_providers(self, cid: Cid, found: Sequence[Contact]) -> None:
         want = self._wants.get(cid)
         if want is not None:
-            want.sources.update((contact.peer, contact) for contact in found)
+            for contact in found:
+                want.providers.renew(contact.peer, contact)
             self._idle[cid] = None
             self._pump()
 
@@ -442,7 +455,8 @@ class Providers:
         self._ctx = ctx
         self._dht = dht
         self._library = library
-        self._provided: dict[Segment, Millis] = {}  # and when it was looked at last; that order
+        # When each was looked at last, in that order; the oldest give way, as in the DHT.
+        self._provided: BoundedDict[Segment, Millis] = BoundedDict(ctx.config.dht.provided_max)
         self._earlier: deque[Iterator[Segment]] = deque()  # of earlier lives, by topic
         self._searches: dict[Segment, list[Callable[[Sequence[Contact]], None]]] = {}
 
@@ -488,8 +502,6 @@ class Providers:
             return
         self._ctx.counters["history_provided"] += 1
         self._provided[segment] = self._ctx.now
-        if len(self._provided) > self._ctx.config.dht.provided_max:
-            del self._provided[next(iter(self._provided))]  # as the DHT does
         self._tell(segment)
 
     def _tell(self, segment: Segment, stop: bool = False) -> None:

@@ -441,6 +441,11 @@ class Lookup:
         topic = search.topic if search is not None else self._answered.get(message.lookup)
         if topic is None:
             return
+        if search is not None and found.peer in search.avoid:
+            # Honest peers name none of these. One that does may name itself, to be all that is ever
+            # found: its walk counts as lost.
+            self._ctx.counters["hits_avoided"] += 1
+            return
         self._named_by.renew((topic, found.peer), sender)
         if search is not None:
             search.found.append(found)

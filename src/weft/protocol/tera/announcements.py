@@ -43,7 +43,7 @@ Gathered: TypeAlias = tuple[list[Span], list[Contact]]
 
 
 class Announcing(Protocol):
-    """A tree."""
+    """What an announcer asks of a topic's tree: the events to announce, and to which neighbours."""
 
     @property
     def topic(self) -> Topic: ...

@@ -380,8 +380,7 @@ class Tera(Routing):
         self._joins.adverts.send_soon()
         few = len(self.topics) <= _FEW_TOPICS
         for topic, state in self.topics.items():
-            if state.alone:
-                state.seek_soon()
+            if state.seek_if_alone():
                 self._schedule.put(topic, self._cycle + 1)
                 if few:
                     self._joins.seek_others(topic)

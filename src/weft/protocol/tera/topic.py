@@ -148,17 +148,9 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
-            self._link_to_all()
             self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
-
-    def _link_to_all(self) -> None:
-        """The first event of a small topic goes to all members directly (`_begin_tree`)."""
-        if self.tree is not None and self.tree.is_untried and self._is_small:
-            for contact in self.view.contacts():
-                if not self.links.shuns(contact.peer):
-                    self.links.adopt(contact)
 
     def _hand_over(self, run: Run) -> None:
         """No link stands yet: members of the view spread the run, as they do for publishers from
@@ -183,8 +175,8 @@ class TopicState(TopicPart):
         return taken
 
     def _begin_tree(self, publisher: PeerId) -> None:
-        """An event came from its publisher. If it is the first one of a small topic, that reached
-        all others as well."""
+        """An event came from its publisher. If it is the first one of a small topic, the publisher
+        reached most others as well, and announcements tell the rest."""
         if self.tree is not None and self.tree.is_untried and self._is_small:
             self.tree.begin_as_star(publisher)
 
@@ -447,9 +439,11 @@ class TopicState(TopicPart):
         """The subscription was answered."""
         self.entering = False
 
-    def seek_soon(self) -> None:
+    def seek_if_alone(self) -> bool:
         """The peer got into the network: a member that knows no other looks for one often."""
-        self._alone_period = 1
+        if self.alone:
+            self._alone_period = 1
+        return self.alone
 
     def run_cycle(self) -> int:
         """What is due in this cycle; returns in how many cycles the next turn is."""

@@ -253,6 +253,8 @@ class Tree:
 
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
         """Pass on a run that is new to this member."""
+        if self._awaited and self.is_untried:
+            self._spare_announcers(run)
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
             self._note_wave(run, source)
@@ -282,13 +284,22 @@ class Tree:
         return self._wave is None
 
     def begin_as_star(self, centre: PeerId) -> None:
-        """The first event of the topic came from its publisher, which reaches all members itself
+        """The first event of the topic came from its publisher, which reaches most members itself
         (`topic.py` knows). So the tree begins as a star around it, and a link between two others as
         a lazy one, without a copy over each and a `Prune` back: both ends know as much. An end that
         does not pushes a copy, and is told."""
         if centre in self.eager:
             for peer in [peer for peer in self.eager if peer != centre]:
                 self._make_lazy(peer)
+
+    def _spare_announcers(self, run: Run) -> None:
+        """The first event was announced before it came: members that announced it have it, and
+        hold their ends of the links for lazy ones."""
+        awaited = self._awaited.get((run.publisher, run.incarnation))
+        if awaited is not None:
+            for peer in awaited.announcers:
+                if peer not in awaited.grafted:
+                    self._make_lazy(peer)
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce

@@ -218,7 +218,7 @@ LOBBY = GENERAL
 TOPIC_BITS = prefix.BITS
 """Locations that share so many leading bits are of one topic."""
 _REMEMBERED = 16_384
-"""guess"""
+"""guess: locations that need not be hashed again; of all peers that a forwarder meets lately."""
 
 
 @lru_cache(_REMEMBERED)
@@ -587,6 +587,10 @@ class Role:
 
     def orphan(self) -> None:
         self.child = None
+
+    def see(self, member: Contact) -> None:
+        """A random member was drawn: the view has its latest ones."""
+        self.view.renew(member.peer, member)
 
     def forget_forwarder(self, peer: PeerId) -> None:
         """A peer has said that it does not forward the topic."""

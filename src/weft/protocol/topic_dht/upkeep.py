@@ -401,4 +401,4 @@ class Samples(Layer):
 
     def _see(self, role: Role, member: Contact) -> None:
         if member.peer != self._roles.me.peer:
-            role.view.renew(member.peer, member)
+            role.see(member)
