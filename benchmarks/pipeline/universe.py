@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MEMBERSHIPS = 100_000_000
 PART_ROWS = 1_000_000  # drawn at once
 SEEDS = 1_000
-HEAP = "1g"  # of Java, which has some hundred megabytes beside it
+HEAP = "768m"  # of Java, which has as much again beside it
 
 
 def measure(quick: bool) -> dict[str, Any]:

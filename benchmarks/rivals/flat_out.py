@@ -73,9 +73,12 @@ def measure(quick: bool) -> dict[str, Any]:
                     continue
                 try:
                     turn = run(system, pattern, quick)
-                except (Missing, WorkerFailed) as problem:
+                except Missing as problem:
                     found[system]["missing"] = str(problem)
                     say(f"{system}: {problem}")
+                    continue
+                except WorkerFailed as problem:  # its other turns count
+                    say(f"{system}, {name}: {problem}")
                     continue
                 cpu_us = turn["cpu_us_per_notification"]
                 say(f"{system}, {name}: {cpu_us:.2f} µs, {turn['out_of_order']} out of order")

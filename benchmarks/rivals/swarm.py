@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,8 @@ from benchmarks.rivals.environment import Place, free_port, place, python_of
 CLIENT = Path(__file__).with_name("client.py")
 WITH_TLS = ("weft", "nats", "zenoh", "zmq", "mqtt", "redis")
 """ZeroMQ has CURVE in its place."""
+ANSWER_S = 180
+"""A client that says nothing for so long has got stuck, as Zenoh's now and then."""
 
 
 def _surroundings() -> dict[str, str]:
@@ -45,6 +48,8 @@ class Client:
 
     def hear(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], ANSWER_S)[0]:
+            raise WorkerFailed(f"{self.system}'s client has said nothing for {ANSWER_S} s")
         line = self._process.stdout.readline()
         if not line:
             raise WorkerFailed(f"{self.system}'s client ended: {self._process.wait()}")

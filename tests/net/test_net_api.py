@@ -449,6 +449,21 @@ async def test_a_closed_peer_neither_joins_nor_serves() -> None:
         await peer.serve_metrics("127.0.0.1:0")
 
 
+async def test_a_peer_whose_closing_was_cancelled_is_closed_all_the_same() -> None:
+    """Each caller of `close` may rely on it that the peer is closed when that returns."""
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    peer = await weft.Peer.start(config=LIVELY, join=address)
+    await peer.publish("/x", b"")  # which another peer may take yet: closing waits a little
+    first = asyncio.create_task(peer.close())
+    await turn()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await asyncio.gather(peer.close(), peer.close())
+    assert peer.closed
+    await peer.close()
+
+
 async def test_a_peer_that_is_used_in_another_event_loop_says_so() -> None:
     """Its answers would never come there."""
     async with weft.Peer.open(store=":memory:") as peer:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 
 import pytest
 from test_net_api import LIVELY, linked, swarm
 
 import weft
 from net_kit import turn, until
+from weft.ids import Topic
+from weft.net.config import Network
+from weft.net.timers import shared_timers
 from weft.store.memory import MemoryStore
 
 
@@ -97,6 +101,31 @@ async def test_a_subscription_shows_the_topics_that_it_has() -> None:
         assert repr(sub) == "Subscription(no topics, 0 waiting)"
         await sub.close()
         assert repr(sub) == "Subscription(no topics, closed, 0 waiting)"
+
+
+class Silent:
+    """A way into topics that never answers."""
+
+    def __init__(self) -> None:
+        self.left: list[Topic] = []
+
+    def enter(self, *_: object) -> None:
+        pass
+
+    async def leave(self, subscription: weft.Subscription, topics: Iterable[Topic]) -> None:
+        self.left.extend(topics)
+
+
+async def test_a_block_that_is_cancelled_before_it_begins_leaves_its_topic() -> None:
+    door = Silent()
+    sub = weft.Subscription(Topic("/a"), Network(), shared_timers(), door)
+    sub.enter(Topic("/a"))
+    entering = asyncio.ensure_future(sub.__aenter__())
+    await turn()
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert sub.closed and door.left == ["/a"]
 
 
 async def test_a_topic_stays_while_another_subscription_has_it() -> None:

@@ -472,6 +472,20 @@ def test_an_access_point_that_failed_once_is_found_again_later() -> None:
     assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
 
 
+def test_one_that_was_passed_over_and_took_another_run_meanwhile_is_a_subscriber() -> None:
+    """Slow under a burst: nobody else was found, and that is not nobody at all."""
+    rig = publisher()
+    for token in (1, 2):
+        rig.publish(token=token)
+    [(_, walk)] = sent(rig.lose(5), LookupWalk)
+    assert answers(rig.hear(5, result(1, True))) == [(1, "delivered")]
+    effects = rig.hear(2, LookupMiss(walk.lookup))
+    assert answers(effects) == []
+    [(_, walk)] = sent(effects, LookupWalk)
+    assert walk.avoid == []
+    assert told(rig.hear(2, LookupHit(walk.lookup, contact(5))), RouteEvent) == [5]
+
+
 def test_nobody_else_and_not_that_one_either_is_no_subscriber() -> None:
     rig = publisher()
     rig.publish(token=1)

@@ -106,10 +106,12 @@ def test_an_event_from_outside_is_not_lost_to_one_that_lies(
     assert result.violations == [], result.settings.command()
 
 
-def test_a_member_below_one_that_passes_nothing_on_is_heard() -> None:
-    """Its parent is its only way into the tree, and has seen all that it has."""
+@pytest.mark.parametrize("seed", [5, 6, 15])
+def test_a_member_below_one_that_passes_nothing_on_is_heard_and_hears(seed: int) -> None:
+    """Its parent is its only way into the tree, and has seen all that it has (5); of two such above
+    each other, the lower one lacks what its child lacks (6, 15)."""
     settings = ScenarioSettings(
-        5, 20, 1, 6, routing="pulsarcast", calm=True, hostile=30, attack="black-hole"
+        seed, 20, 1, 6, routing="pulsarcast", calm=True, hostile=30, attack="black-hole"
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()

@@ -215,6 +215,8 @@ def test_a_place_that_cannot_be(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "store.db")
     with pytest.raises(StoreReadOnly, match="cannot be opened"):
         SqliteStore(tmp_path)  # a folder
+    with pytest.raises(StoreReadOnly, match=r"cannot open store .*: File name too long"):
+        SqliteStore(tmp_path / ("long" * 100))
 
 
 def test_what_is_no_store_is_refused_and_left_as_it_is(
@@ -299,6 +301,18 @@ def test_no_other_user_can_read_a_store(path: Path) -> None:
         os.umask(before)
     assert files == dict.fromkeys(["store.db", "store.db-shm", "store.db-wal"], 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_new_store_at_the_end_of_a_link_is_private_from_the_first(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with opened(link) as store:
+        store.commit([Batch(NOW_MS, (event(),))])
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not caplog.text
 
 
 def test_a_store_that_others_could_read_is_made_private(

@@ -125,7 +125,7 @@ async def window(
 
     async with Web(source, where, lab=args.lab, hosts=hosts, proxies=args.proxy) as web:
         print(f"weft: the page is at {web.url_with_token}", file=sys.stderr, flush=True)
-        if web.open_to_others and not args.proxy:
+        if web.open_to_others:
             print(
                 "weft: other machines can read all that the page shows, without the token and "
                 "unencrypted; put a proxy with TLS and a password before it",

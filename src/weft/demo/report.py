@@ -23,9 +23,12 @@ KINDS = {
     "Again": "an event that you have from another topic belongs to this one, too",
     "Beat": "our link is there, and these events I have seen",
     "Behind": "I read the past: announce to me, or push again",
+    "BlocksReply": "stored events that you asked for",
+    "BlocksRequest": "send me these stored events",
     "CollectReply": "members that rank first at you",
     "CollectWalk": "which members rank first at me?",
     "Graft": "send me these events, and push to me from now on",
+    "Heads": "how far my copy of a topic's history goes",
     "Hint": "there is another overlay of your topic",
     "IHave": "I hold these events, and have not pushed them to you",
     "IHaveOfTopics": "the same, in several topics",
@@ -45,6 +48,8 @@ KINDS = {
     "LookupWalk": "where is a subscriber of this topic? Passed on step by step",
     "Offer": "recent events that I hold, as yours differ",
     "Overdue": "these events were announced: will you push them?",
+    "PageReply": "a page of a topic's history",
+    "PageRequest": "send me a page of a topic's history",
     "Passed": "those events will not come from me",
     "Payload": "an event, pushed on to a neighbour",
     "Ping": "are you there?",
@@ -60,7 +65,10 @@ KINDS = {
     "ShuffleReply": "some of the peers that I know, in exchange",
     "ShuffleRequest": "some of the peers that I know, for some of yours",
     "Stale": "the subscriber that you named is not there",
+    "SubTopicReply": "whether it hangs there now",
+    "SubTopicRequest": "hang this topic under yours",
     "TableCopy": "subscribers of topics that I know, for a new peer",
+    "TopicNews": "the newest version of a topic's record",
     "Unlink": "our link has ended",
     "Want": "send me these events",
 }
@@ -77,8 +85,8 @@ p { margin: 0 0 12px; color: var(--muted); max-width: 68ch; }
 .verdict { display: inline-block; font-weight: 600; padding: 6px 14px; border-radius: 999px;
   color: var(--paper); margin: 12px 0 24px; }
 .good { background: var(--green); } .bad { background: var(--red); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px;
-  margin-bottom: 36px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(45%, 210px), 1fr));
+  gap: 12px; margin-bottom: 36px; }
 .tile { background: var(--panel); border: 1px solid var(--grid); border-radius: 10px;
   padding: 14px 16px; }
 .tile b { display: block; font-size: 24px; font-variant-numeric: tabular-nums; }
@@ -96,6 +104,11 @@ td + td, th + th { text-align: right; }
 th { color: var(--muted); font-weight: 500; }
 .kinds { width: 100%; } .kinds td { vertical-align: top; }
 .kinds :is(td, th):nth-child(2):not(:last-child) { text-align: left; }
+@media (max-width: 600px) {
+  .kinds tr { display: grid; grid-template-columns: 1fr auto; }
+  .kinds :is(td, th):last-child { padding-right: 0; }
+  .kinds tr:not(.group) > :nth-child(2) { grid-row: 2; grid-column: 1 / -1; color: var(--muted); }
+}
 .kinds .group th { padding-top: 12px; border-bottom: 1px solid var(--grid); color: var(--ink); }
 footer { margin-top: 36px; font-size: 14px; color: var(--muted); }
 code { font-size: 0.9em; }
@@ -139,8 +152,8 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
             "common are likely to share more.",
             figures.interests(outcome.workload),
         ),
-        _kinds(summary),
         _measured(summary),
+        _kinds(summary),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -257,7 +270,7 @@ def _measured(summary: Summary) -> str:
             "<code>tables/</code>."
         )
     return (
-        '<figure class="wide"><h2>What it cost</h2><p>All figures above are of the time in which '
+        "<figure><h2>What it cost</h2><p>All figures of this report are of the time in which "
         "events were published, from the first event to the last notification. "
         f"{verdict}</p><table><tr>{head}</tr>{rows}</table></figure>"
     )

@@ -158,8 +158,8 @@ def again(world: World, contact: Contact, message: Message) -> Contact | None:
 
 
 def to_a_stranger(world: World, contact: Contact, message: Message) -> Contact | None:
-    """To a peer that is up and not in the message's topic."""
-    topic = getattr(message, "topic", None)
+    """To a peer that is up and not in the message's topic; requests of the DHT name it as role."""
+    topic = getattr(message, "topic", getattr(message, "role", None))
     outside = (
         node.contact for node in world.nodes if node.machine is not None and topic not in node.stays
     )

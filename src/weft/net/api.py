@@ -54,8 +54,8 @@ from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
-from weft.net.runtime import Runtime, event_in
-from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
+from weft.net.runtime import Runtime
+from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription, event_in
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
 from weft.protocol import seam

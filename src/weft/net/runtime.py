@@ -33,8 +33,7 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from weft.documents.descriptor import SealedEvent, open_event
-from weft.documents.refusal import Refused
+from weft.documents.descriptor import SealedEvent
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
@@ -47,7 +46,7 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import UNANSWERED, Became, Receipt, Sent
-from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.net.tracer import Tracer
@@ -56,7 +55,7 @@ from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown
+from weft.store.cursor import NOW, After, Cursor, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
@@ -124,7 +123,7 @@ class Runtime:
         self._consumers: dict[tuple[Topic, str], _Latest] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
-        self._closing = False
+        self._ending: asyncio.Task[None] | None = None  # since `close` was called first
         self.closed = False
 
     async def start(
@@ -355,7 +354,7 @@ class Runtime:
 
     def check_open(self) -> None:
         """It is neither closed nor used where it cannot answer."""
-        if self.closed or self._closing:
+        if self._ending is not None:
             raise ClosedError("this peer is closed")
         self._check_loop()
 
@@ -656,10 +655,16 @@ class Runtime:
     async def close(self) -> None:
         """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
         that no caller waits for, still climbing or on their way, there is a little time."""
-        if self.closed or self._closing:
+        if self._ending is not None and self._ending.done():
             return
         self._check_loop()
-        self._closing = True
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+        # A caller that is cancelled while it waits leaves no peer that is half closed, and one that
+        # closes it, too, waits for the same end.
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         self._send_gathered()
         # With no other peer, and no address that one may answer at, there is nobody to wait for.
         patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
@@ -870,18 +875,6 @@ class _Gate:
     def tick(self, _: None) -> None:
         if self._runtime is not None:
             self._runtime.tick()
-
-
-def event_in(block: bytes, topic: Topic) -> SealedEvent:
-    """The event in a block that a user named by its CID to read on from; `PositionError` if that
-    is no event of the topic."""
-    try:
-        event = open_event(block)
-    except Refused as refused:
-        raise PositionError(f"since: that CID is no event's: {refused}") from refused
-    if event.topic != topic:
-        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
-    return event
 
 
 def _wall_ms() -> int:

@@ -45,8 +45,9 @@ from msgspec import Struct
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
-from weft.documents.descriptor import SealedEvent
+from weft.documents.descriptor import SealedEvent, open_event
 from weft.documents.headers import in_metadata, payloads_in, unwrap
+from weft.documents.refusal import Refused
 from weft.documents.run import Run
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
@@ -61,6 +62,7 @@ from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
 from weft.protocol.history.stream import handed_out
 from weft.rules.hierarchy import claimed_origin
+from weft.store.cursor import PositionError
 from weft.store.interface import NotHeld, Store
 from weft.store.reader import Reader, Since
 
@@ -320,7 +322,11 @@ class Subscription:
         return self._events + length_hint(self._places)
 
     async def __aenter__(self) -> Subscription:
-        return await self
+        try:
+            return await self
+        except BaseException:  # cancelled, or the past cannot be had: the block is not entered
+            await self.close()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -722,3 +728,15 @@ class Subscriptions:
             for subscription in subscriptions:
                 subscription.end()
         self._by_topic.clear()
+
+
+def event_in(block: bytes, topic: Topic) -> SealedEvent:
+    """The event in a block that a user named by its CID to read on from; `PositionError` if that
+    is no event of the topic."""
+    try:
+        event = open_event(block)
+    except Refused as refused:
+        raise PositionError(f"since: that CID is no event's: {refused}") from refused
+    if event.topic != topic:
+        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
+    return event

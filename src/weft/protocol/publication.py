@@ -311,6 +311,7 @@ class Publishing:
         self._pending: dict[tuple[Topic, int], _Pending] = {}
         self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
         self._lookup_of: dict[Topic, int] = {}
+        self._narrow: set[int] = set()  # lookups that passed over those that failed lately
         self._routes: BoundedDict[Topic, Contact] = BoundedDict(_ROUTES_MAX)
         self._took: BoundedDict[Topic, PeerId] = BoundedDict(_ROUTES_MAX)  # the latest event
         self._doubted: BoundedDict[Topic, _Doubted] = BoundedDict(_ROUTES_MAX)
@@ -413,7 +414,10 @@ class Publishing:
             del self._gathering[gathered]
             keys = [*self._by_lookup.pop(gathered), *keys]
         # The answer may come at once, but as a signal, so it is seen only after this returns.
-        number = self._routing.find(topic, self._stale.get(topic, ()))
+        avoided = self._stale.get(topic, ())
+        number = self._routing.find(topic, avoided)
+        if avoided:
+            self._narrow.add(number)
         self._lookup_of[topic] = number
         self._by_lookup[number] = keys
 
@@ -434,8 +438,11 @@ class Publishing:
             self._routes[done.topic] = done.contacts[0]
         else:
             self._nobody.renew(done.topic, self._ctx.now)
-        # With nobody else there, those that failed lately get another chance.
-        again = not done.contacts and self._stale.pop(done.topic, None) is not None
+        # With nobody else there, those that failed lately get another chance; also if they have
+        # taken another run meanwhile and are not stale any more.
+        narrow = done.lookup in self._narrow
+        self._narrow.discard(done.lookup)
+        again = not done.contacts and (self._stale.pop(done.topic, None) is not None or narrow)
         for key in waiting:
             pending = self._pending.get(key)
             if pending is None:

@@ -133,9 +133,13 @@ class SqliteStore:
     def _look(self) -> None:
         """Refuse what is there and is no store, before anything about it is changed. SQLite reads
         it: a file that is opened besides lets go of the locks that this process holds on it."""
-        if self.path.is_dir():
+        try:
+            is_folder, is_there = self.path.is_dir(), self.path.exists()
+        except OSError as error:
+            raise StoreReadOnly(f"cannot open store {self.path}: {error.strerror}") from error
+        if is_folder:
             raise StoreReadOnly(f"{self.path} cannot be opened: it is a folder; name a file in it")
-        if not self.path.exists():
+        if not is_there:
             return
         # Files beside it are another process's, or left by a crash: the last connection that may
         # write takes them away when it closes, one that only reads does not.
@@ -452,7 +456,7 @@ def _make_private(path: Path) -> None:
     except OSError as error:
         raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
     with suppress(OSError):  # SQLite says it better, or can do with reading
-        private.make_file(path)
+        private.make_file(path.resolve())  # where a link leads, there may be nothing yet
     for beside in _files_beside(path):
         private.tighten(beside, writable=True)
 

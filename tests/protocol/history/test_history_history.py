@@ -390,6 +390,28 @@ def test_what_earlier_lives_stored_is_provided_again_and_what_is_pruned_is_not()
     assert provided.operations.provided == left < all_of_them
 
 
+@pytest.mark.parametrize(("put_bytes_max", "outcome"), [(1_024, "found"), (64, "not_found")])
+def test_a_small_block_that_was_put_outlives_the_only_peer_that_had_it(
+    put_bytes_max: int, outcome: str
+) -> None:
+    """No other peer is in the topic, and none provides."""
+    town = Town(
+        8, dht=True, provide_probability=0.0, put_bytes_max=put_bytes_max, give_up_ms=30_000
+    )
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(0, 0)
+    town.run(10_000)
+    wanted = town.stream(0)[0]
+    town.world.crash(town.nodes[0], silent=False)
+    town.subscribe(7)
+    town.run(10_000)
+    token = town.world.ask(town.nodes[7], lambda t: seam.FindEvent(t, T, wanted))
+    town.run(60_000)
+    answered = town.world.record.answers[token]
+    assert answered is not None and answered[1].outcome == outcome
+
+
 def test_a_lone_holder_of_an_event_is_found_by_its_segment() -> None:
     """An event that a user names, of which nothing but the name is known; the peer that has it is
     not in the topic any more."""

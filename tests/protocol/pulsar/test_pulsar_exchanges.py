@@ -265,6 +265,43 @@ def test_a_parent_cannot_make_up_the_roots_that_events_are_shown_to() -> None:
     assert len(shown) == 2 and {*shown} < {*near}
 
 
+def beat_from_root(beat: int, seen: int, root_seen: int) -> TreeFamily:
+    roots = [contact(one) for one in (7, 6, 5)]
+    return TreeFamily(T, beat, 0, True, [contact(8)], roots, [], seen, root_seen)
+
+
+def test_a_member_that_stays_behind_the_root_compares_with_it() -> None:
+    """Its parent lacks what it lacks: both got nothing."""
+    rig = child_of(9, 8)
+    rig.hear(9, beat_from_root(2, 0, 0))
+    assert told(rig.hear(9, beat_from_root(3, 0, 12345)), Offer) == []
+    assert told(rig.hear(9, beat_from_root(3, 0, 12345)), Offer) == []  # the same beat once more
+    [(to, offer)] = sent(rig.hear(9, beat_from_root(4, 0, 12345)), Offer)
+    assert to in (7, 6, 5) and offer.first  # and it offers in return
+
+
+def test_while_events_come_a_root_that_has_seen_others_says_nothing() -> None:
+    rig = child_of(9, 8)
+    known = Recent(T, CONFIG.dissemination)
+    for number in range(1, 7):
+        rig.hear(9, Payload(T, event(5, number), 1))
+        known.admit(proven_run(5, number), 0, 0, 0)
+        beat = beat_from_root(number + 1, known.fingerprint(), 12345)
+        assert told(rig.hear(9, beat), Offer) == []
+
+
+def test_a_root_tells_what_it_has_seen_and_members_pass_it_on() -> None:
+    rig = child_of(9, 8)
+    rig.hear(2, TreeJoin(T, True))
+    passed = sent(rig.hear(9, beat_from_root(2, 0, 12345)), TreeFamily)
+    assert [(to, one.root_recent) for to, one in passed] == [(2, 12345)]
+    root = Rig(1, CONFIG)
+    root.hear(2, TreeJoin(T, True, root=True))
+    root.hear(2, Payload(T, event(5, 1), 1))
+    told_down = sent(root.wait(CONFIG.cyclon.cycle_ms), TreeFamily)
+    assert told_down and all(one.root_recent == one.recent != 0 for _, one in told_down)
+
+
 def test_a_parent_that_leaves_says_where_to_go() -> None:
     rig = child_of(9, roots=(7,))
     effects = rig.hear(9, TreeLeave(T, [contact(5)]))

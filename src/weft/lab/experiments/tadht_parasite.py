@@ -236,6 +236,11 @@ ENTRY = Entry.of(
             where=lambda params: params["condition"] == "calm",
         ),
         Defect(
+            "requests go to strangers, too",
+            sent_also("FindRequest", to=to_a_stranger, one_in=7),
+            where=lambda params: params["condition"] == "calm",
+        ),
+        Defect(
             "trees send copies twice",
             sent_also("Cast", "Payload", to=again, one_in=5),
             where=lambda params: params["condition"] == "calm",

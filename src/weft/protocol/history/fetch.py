@@ -19,6 +19,14 @@ to each of the 20 closest peers; with one per event that was three of five messa
 (286 peers, 4.9 million messages in 400 s). With 256 heights a key, a stream costs as much as its
 members, and what a member stores is found whether its coin fell for that event or for a neighbour.
 
+With `put_bytes_max` a publisher puts blocks up to that size into the DHT as the paper does (Section
+4.4), so that they outlive it for a day though no other peer has them; a gap is asked of the DHT by
+the block's own name then, before providers are looked for.
+
+Deviation: that is off by default, for a put costs as much as the key per event above. The segment
+is provided as well: that costs one key in 256 heights, and is renewed for as long as the publisher
+has the events, where a value that was put ends after a day.
+
 Invariants: a block is asked for at one peer at a time; at most `requests_max` requests are on their
 way, each for at most `blocks_per_request` blocks; at most `wants_max` blocks are wanted, of these
 `wants_per_source_max` on the word of one peer. What finds no room is not looked for; members tell
@@ -41,7 +49,7 @@ from weft.documents.refusal import Reason
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.seam import DhtFindProviders, DhtProvide, Millis
+from weft.protocol.seam import DhtFindProviders, DhtGet, DhtProvide, DhtPut, Millis
 from weft.protocol.wire import Counter, Message, Span, WireReason
 from weft.rules.draw import absorb, chance, stream_of
 from weft.rules.prefix import BLOCK, DIGEST_BYTES, segment_key
@@ -113,6 +121,7 @@ class _Want:
     __slots__ = (
         "asked",
         "first",
+        "got",
         "hearsay",
         "looked_up",
         "providers",
@@ -130,8 +139,9 @@ class _Want:
         self.sources: BoundedDict[PeerId, Contact] = BoundedDict(_SOURCES_MAX)  # best first
         self.providers: BoundedDict[PeerId, Contact] = BoundedDict(_PROVIDERS_MAX)  # in the DHT
         self.asked: dict[PeerId, None] = {}  # in this round
-        self.looked_up = False
-        self.searches = 0  # in the DHT
+        self.got = False  # the DHT was asked for the block itself
+        self.looked_up = False  # and for peers that have it
+        self.searches = 0  # for these
 
 
 class _Request:
@@ -172,12 +182,13 @@ class Fetch:
         members: Callable[[Topic], list[Contact]],
         height_above: Callable[[Topic, Cid], int | None],
         providers: Providers,
-        take_in: Callable[[Topic, Cid, bytes, Contact], None],
+        take_in: Callable[[Topic, Cid, bytes, Contact | None], None],
         give_up: Callable[[Topic, Cid, bool], None],
     ) -> None:
         """`height_above` tells the height of an event that names another one, as far as one is
-        known; `take_in` gets each block that came, and `forget`s it here; `give_up` is told of
-        blocks that no peer has, and whether they were only hearsay."""
+        known; `take_in` gets each block that came, with its sender unless it came from the DHT, and
+        `forget`s it here; `give_up` is told of blocks that no peer has, and whether they were only
+        hearsay."""
         self._ctx = ctx
         self._members = members
         self._height_above = height_above
@@ -280,7 +291,7 @@ class Fetch:
         for cid in paused:
             want = self._wants[cid]
             want.asked.clear()
-            want.looked_up = False
+            want.got = want.looked_up = False
             self._idle[cid] = None
         self._pump()
 
@@ -370,13 +381,18 @@ class Fetch:
         self._pump()
 
     def _nobody_left(self, cid: Cid) -> None:
-        """All members were asked in vain: look for providers, else pause and begin again."""
+        """All members were asked in vain: ask the DHT for the block, look for providers, else pause
+        and begin again."""
         want = self._wants[cid]
         if want.hearsay:
             self.forget(cid)
             self._ctx.counters["history_hearsay"] += 1
             self._give_up(want.topic, cid, True)
             return
+        if not want.got:
+            want.got = True
+            if self._providers.get(cid, lambda block: self._on_got(cid, block)):
+                return
         if not want.looked_up:
             want.looked_up = True
             want.searches += 1
@@ -393,6 +409,18 @@ class Fetch:
         if not self._again_armed:
             self._again_armed = True
             self._ctx.set_timer(self._ctx.config.history.retry_ms, AGAIN, want.topic)
+
+    def _on_got(self, cid: Cid, block: bytes | None) -> None:
+        """The DHT has the block itself, or has not."""
+        want = self._wants.get(cid)
+        if want is None:
+            return
+        if block is not None and cid_of(block) == cid:
+            self._ctx.counters["history_got"] += 1
+            self._take_in(want.topic, cid, block, None)
+        else:
+            self._idle[cid] = None
+            self._pump()
 
     def _on_providers(self, cid: Cid, found: Sequence[Contact]) -> None:
         want = self._wants.get(cid)
@@ -451,7 +479,13 @@ class Providers:
         Deviation: the block stays in the publisher's store, durable before any peer hears of it,
         and the DHT is told that it has it; spreading does not wait until the DHT has answered.
         """
-        if self._dht is not None and (self._provides_own or self._is_drawn(event.cid)):
+        if self._dht is None:
+            return
+        if len(event.block) <= self._ctx.config.history.put_bytes_max:
+            self._ctx.counters["history_put"] += 1
+            token = self._ctx.quietly(lambda answer: None)
+            self._dht.operations.put(DhtPut(token, block_key_of(event.cid), event.block))
+        if self._provides_own or self._is_drawn(event.cid):
             self._provide(self._segment_of(event.topic, event.height))
 
     @property
@@ -556,6 +590,14 @@ class Providers:
             token = self._ctx.quietly(lambda answer: self._on_found(segment, answer.contacts))
             command = DhtFindProviders(token, segment_key(*segment), PROVIDERS_WANTED)
             self._dht.operations.find_providers(command)
+        return True
+
+    def get(self, cid: Cid, then: Callable[[bytes | None], None]) -> bool:
+        """Ask the DHT for a block; False where none is put there."""
+        if self._dht is None or not self._ctx.config.history.put_bytes_max:
+            return False
+        token = self._ctx.quietly(lambda answer: then(answer.value))
+        self._dht.operations.get(DhtGet(token, block_key_of(cid)))
         return True
 
     def _on_found(self, segment: Segment, found: Sequence[Contact]) -> None:

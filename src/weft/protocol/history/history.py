@@ -104,6 +104,7 @@ class Config:
     enabled: bool = False
     provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
     segment_heights: int = 256  # asked: of a stream under one key in the DHT; alike at all peers
+    put_bytes_max: int = 0  # guess: publishers put blocks so large into the DHT; at all peers alike
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
     retry_ms: Millis = 5_000  # guess: after all were asked for a block in vain
@@ -130,7 +131,8 @@ class Config:
         require(0 <= self.provide_probability <= 1, "history.provide_probability must be 0 to 1")
         for name, value in vars(self).items():
             if isinstance(value, int) and not isinstance(value, bool):
-                require(value >= 1, f"history.{name} must be at least 1")
+                least = 0 if name == "put_bytes_max" else 1
+                require(value >= least, f"history.{name} must be at least {least}")
         require(self.blocks_per_request <= 256, "history.blocks_per_request must be at most 256")
         require(self.page_bytes_max <= 1 << 20, "history.page_bytes_max must be at most 1 MiB")
 
@@ -636,7 +638,7 @@ class History(Delivery):
 
     # --- blocks that were fetched -----------------------------------------------------------------
 
-    def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact) -> None:
+    def _on_block(self, topic: Topic, cid: Cid, block: bytes, sender: Contact | None) -> None:
         """A block that was asked for: a topic version, or an event. An event that only a user asked
         for need not be part of the stream."""
         if self.ownership.expects(cid):

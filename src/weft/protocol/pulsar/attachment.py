@@ -70,6 +70,9 @@ _SHOWN = stream_of("pulsar.shown")
 _SHOWN_TO = 2
 """guess: roots that an event of this peer's own is shown to, in each of two cycles. Where 30 % of
 all peers are hostile, both are in one case of 11, and all three roots in one of 37."""
+_STARVED_BEATS = 2
+"""guess: beats, ten seconds apart, at which the root had seen more while nothing came; one is as
+long as an event that was just published may take."""
 _ASKED_MAX = 32
 """guess: peers asked for a place in one join; the next cycle begins another."""
 _LOOKUPS_MAX = 3
@@ -463,8 +466,11 @@ class Attachment:
             self._ctx.counters["trees_circles"] += 1
             self.rejoin(branch)
             return
+        beats = message.beat != branch.beat
         branch.on_family(message)
         self._events.compare_again(branch, sender, message.recent)
+        if beats and branch.count_starved() >= _STARVED_BEATS:
+            self._compare_with_root(branch)
 
     def on_leave(self, sender: Contact, message: TreeLeave) -> None:
         branch = self._trees.get(message.topic)
@@ -510,9 +516,18 @@ class Attachment:
 
     def show_published(self, branch: Branch) -> None:
         """Show what this peer published to some roots that it is not linked to (`branch.py`)."""
+        self._events.show(branch, self._some_roots(branch, _SHOWN_TO))
+
+    def _compare_with_root(self, branch: Branch) -> None:
+        """Nothing comes from the parent of what the root has seen (`branch.py`)."""
+        if self._ctx.config.defence.access:
+            for root in self._some_roots(branch, 1):
+                self._events.offer(branch, root)
+
+    def _some_roots(self, branch: Branch, count: int) -> list[Contact]:
+        """Roots that this peer is not linked to, others each time."""
         left = [one for one in self.roots.probable(branch) if one.peer not in branch.watched]
-        chosen = push_down(left, self._ctx.next_key(_SHOWN), _SHOWN_TO)
-        self._events.show(branch, chosen)
+        return push_down(left, self._ctx.next_key(_SHOWN), count)
 
     # --- helpers: asking for a place --------------------------------------------------------------
 

@@ -25,7 +25,10 @@ Deviation: the only way from a member to the rest of the tree is its parent, whi
 hole that passes nothing on and has seen the same as its child. So a member that has published shows
 its events to roots as well (numbers, no payload), for two cycles; a root that lacks one asks for it
 and spreads it. The roots are the closest peers to the topic's id of those that this peer knows and
-those that its parent names, so a parent cannot make them up.
+those that its parent names, so a parent cannot make them up. Two black holes above each other agree
+on what the lower one never got. So beats carry what their root has seen, and a member that stays
+behind while nothing comes compares with a root itself. (A parent that lies about that, too, starves
+its children still: comparing with roots unasked would cost messages at rest.)
 """
 
 from __future__ import annotations
@@ -85,6 +88,7 @@ class TreeFamily(Message, frozen=True, tag=72):
     rendezvous: Contacts
     siblings: Contacts  # some subscribers near by
     recent: Counter = 0  # fingerprint of what the parent has seen
+    root_recent: Counter = 0  # and of what the root had seen at this beat; 0: nothing, or not told
 
 
 class TreeLeave(Message, frozen=True, tag=73):
@@ -148,6 +152,8 @@ class Branch(TopicPart):
     __slots__ = (
         "_ctx",
         "_differs",
+        "_seen_then",
+        "_starved",
         "_trees",
         "beat",
         "begun_cycle",
@@ -163,6 +169,7 @@ class Branch(TopicPart):
         "parent_subscribed",
         "path",
         "rendezvous",
+        "root_recent",
         "roots",
         "shows",
         "siblings",
@@ -187,6 +194,7 @@ class Branch(TopicPart):
         self.siblings: tuple[Contact, ...] = ()  # some subscribers near by
         self.family_heard = False
         self.beat = 0
+        self.root_recent = 0  # fingerprint of what the root had seen then
         self.heard_cycle = trees.cycle  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves no peer
@@ -195,6 +203,8 @@ class Branch(TopicPart):
         self.watched: dict[PeerId, None] = {}  # links that upper layers were told of
         # By linked member: cycles in a row in which it had seen something else.
         self._differs: BoundedDict[PeerId, int] = BoundedDict(_DIFFERING_MAX)
+        self._starved = 0  # beats in a row at which the root had seen more, and nothing had come
+        self._seen_then = 0  # fingerprint of what this peer had seen at the latest beat
 
     @property
     def attached(self) -> bool:
@@ -401,6 +411,15 @@ class Branch(TopicPart):
             return count
         return 0
 
+    def count_starved(self) -> int:
+        """At how many beats in a row the root had seen something else, while nothing has come here
+        in between. Where events flow, the two differ at any time, and that says nothing."""
+        seen = self.recent.fingerprint()
+        starved = self.root_recent not in (0, seen) and seen == self._seen_then
+        self._seen_then = seen
+        self._starved = self._starved + 1 if starved else 0
+        return self._starved
+
     # --- what members tell each other -------------------------------------------------------------
 
     def on_family(self, message: TreeFamily) -> None:
@@ -415,6 +434,7 @@ class Branch(TopicPart):
         self.heard_cycle = heard_cycle
         begins = not self.family_heard and not self.parent_subscribed
         self.beat, self.path, self.roots = message.beat, path, roots
+        self.root_recent = message.root_recent
         self.siblings = tuple(one for one in message.siblings if one.peer != me)
         self.parent_subscribed = message.subscribed
         self.family_heard = True
@@ -452,6 +472,7 @@ class Branch(TopicPart):
                 roots[:FAMILY_MAX],
                 push_down(others, key, _SIBLINGS_TOLD),
                 self.recent.fingerprint(),
+                self.recent.fingerprint() if self.rendezvous else self.root_recent,
             )
             ctx.send(child.contact, message)
 
