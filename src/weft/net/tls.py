@@ -104,7 +104,7 @@ class Channel:
         return True
 
     def _refusal(self, error: SSL.Error) -> str:
-        """Why there is no handshake, for a user who mistook something else for a peer."""
+        """Why there is no handshake, for a user that mistook something else for a peer."""
         reason = _reason(error)
         if self._first >= 0 and self._first not in _RECORD_KINDS:
             other = "what answers there" if self._dialled else "the caller"

@@ -3,8 +3,8 @@ membership management for gossip-based protocols", IEEE Transactions on Computer
 
 A newcomer knows one member, its contact, and begins with a view of that one alone. The contact
 sends its subscription on: a copy to each member of its own view, and c more to members of it drawn
-at random (Algorithm 1). Who gets a copy keeps the newcomer with probability 1/(1 + size of its
-view), and otherwise sends the copy on to a random member of its view (Algorithm 2). A subscription
+at random (Algorithm 1). A member that gets a copy keeps the newcomer with probability 1/(1 + its
+view's size), else it sends the copy on to a random member of its view (Algorithm 2). A subscription
 adds as many links as the contact has, c, and the newcomer's own, so that a view has (c+1)·ln n
 members on average, while nobody knows n.
 
