@@ -32,6 +32,22 @@ async def test_what_is_published_here_arrives_elsewhere_and_the_other_way_round(
     assert second["publisher"] == peers[2].id
 
 
+async def test_headers_go_along_both_ways() -> None:
+    async with together(2, history=True, config=keeping()) as peers, served(peers[0]) as web:
+        far = await peers[1].subscribe("/chat")
+        async with subscribed(web, "/api/events?topic=/chat") as events:
+            both = "/chat&header=kind=goal&header=by=a%3Db"
+            assert (await publish(web, both, b"1")).json["outcome"] == "sent"
+            assert (await anext(far)).headers == {"kind": "goal", "by": "a=b"}
+            await peers[1].publish("/chat", b"2", headers={"kind": "end"})
+            told = [note["headers"] for note in await events.take(2)]
+            kept = (await request(web, "/api/history?topic=/chat")).json["events"]
+            wrong = await publish(web, "/chat&header=kind", b"3")
+    assert told == [{"kind": "goal", "by": "a=b"}, {"kind": "end"}]
+    assert [event["headers"] for event in kept] == told
+    assert wrong.status == 400 and "NAME=VALUE" in wrong.json["error"]
+
+
 async def test_a_subscriber_that_comes_back_gets_each_event_once() -> None:
     async with together(2, history=True, config=keeping()) as peers, served(peers[0]) as web:
         path = "/api/events?topic=/chat"

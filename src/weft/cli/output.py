@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weft.terminal import printable
 
 if TYPE_CHECKING:
-    from weft.net.subscription import Notification
+    pass
 
 
 Fields: TypeAlias = dict[str, Any]
@@ -44,21 +44,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (head, *rows)
     )
-
-
-def fields_of(note: Notification) -> Fields:
-    """What is shown of a notification, with its payload as bytes."""
-    return {
-        "topic": note.topic,
-        "published_in": note.published_in,
-        "payload": note.payload,
-        "headers": note.headers,
-        "publisher": note.publisher,
-        "event_id": note.event_id,
-        "published_at": note.published_at,
-        "hops": note.hops,
-        **({"cid": note.cid} if note.descriptor is not None else {}),
-    }
 
 
 def show(note: Fields, *, as_json: bool, with_topic: bool, raw: bool) -> None:

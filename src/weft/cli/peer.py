@@ -134,9 +134,11 @@ def _tell(path: Path, address: str) -> None:
 
 
 async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
+    from weft.net.control import fields_of
+
     await subscription
     outcome = printable(f"{subscription.topic} ({subscription.outcome})")
     print(f"weft: subscribed to {outcome}", file=sys.stderr)
     async for note in subscription:
         several = len(args.subscribe) > 1 or bool(args.hierarchy)
-        output.show(output.fields_of(note), as_json=args.json, with_topic=several, raw=args.raw)
+        output.show(fields_of(note), as_json=args.json, with_topic=several, raw=args.raw)

@@ -106,10 +106,12 @@ def since_fields(when: str | datetime | None) -> Fields:
 
 
 async def _own(peer: Peer, name: str, since: str | datetime | None) -> Notes:
+    from weft.net.control import fields_of
+
     subscription = await peer.subscribe(name, since=since)
     yield {"outcome": subscription.outcome}
     async for note in subscription:
-        yield output.fields_of(note)
+        yield fields_of(note)
 
 
 class Printer:

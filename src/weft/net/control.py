@@ -82,12 +82,12 @@ class Request(Struct, forbid_unknown_fields=True):
 _requests = msgspec.json.Decoder(Request)
 
 
-def note_fields(note: Notification) -> dict[str, object]:
-    """A notification as it goes over the control socket."""
+def fields_of(note: Notification) -> dict[str, object]:
+    """What is told of a notification, with its payload as bytes."""
     return {
         "topic": note.topic,
         "published_in": note.published_in,
-        "payload": base64.b64encode(note.payload).decode(),
+        "payload": note.payload,
         "headers": note.headers,
         "publisher": note.publisher,
         "event_id": note.event_id,
@@ -95,6 +95,11 @@ def note_fields(note: Notification) -> dict[str, object]:
         "hops": note.hops,
         **({"cid": note.cid} if note.descriptor is not None else {}),
     }
+
+
+def _note(note: Notification) -> dict[str, object]:
+    """A notification as it goes over the control socket."""
+    return fields_of(note) | {"payload": base64.b64encode(note.payload).decode()}
 
 
 class ControlServer:
@@ -209,7 +214,7 @@ class ControlServer:
             await subscription
             await write_line(writer, {"ok": True, "outcome": subscription.outcome})
             async for note in subscription:
-                await write_line(writer, {"note": note_fields(note)})
+                await write_line(writer, {"note": _note(note)})
         finally:
             watch.cancel()
             await subscription.close()

@@ -22,11 +22,12 @@ _EVENT: Fields = {
         "published_in": {"type": "string", "description": "in a hierarchy perhaps a sub-topic"},
         "payload": _TEXT,
         "payload_base64": {"type": "string", "format": "byte"},
+        "headers": {"type": "object", "additionalProperties": _TEXT},
         "publisher": {"type": "string", "description": "its peer id"},
         "published_at": {"type": "number", "description": "seconds since 1970"},
         "event_id": _TEXT,
         "cid": {"type": "string", "description": "of a stored event: its content identifier"},
-        "hops": {"type": "integer", "description": "of an event that is not stored"},
+        "hops": {"type": "integer", "description": "over which it came; not in a history"},
         "height": {"type": "integer", "description": "in the topic's stream"},
     },
 }
@@ -166,6 +167,7 @@ def document() -> Fields:
                 "Publish the body as an event",
                 _answer("What became of it", _ref("Receipt")),
                 _TOPIC,
+                _query("header", "NAME=VALUE, signed with the event; may be given again"),
                 answers={
                     "401": _error("The token did not come along"),
                     "403": _answer("The topic's owners refuse it, or another page asked", in_vain),

@@ -182,7 +182,9 @@ class Routes:
 
     async def _publish(self, request: Request) -> Response:
         topic = _topic(request)
-        receipt = await self._source.speaker.publish(topic, await request.body())
+        headers = dict(map(_header, request.query_params.getlist("header")))
+        body = await request.body()
+        receipt = await self._source.speaker.publish(topic, body, headers=headers)
         return Json(await receipt.report(), _STATUS.get(receipt.outcome, 200))
 
     async def _events(self, request: Request) -> Response:
@@ -243,6 +245,14 @@ def _topic(request: Request) -> str:
     if not given:
         raise UsageError("which topic? Add ?topic=/name")
     return usable(parse_plain_topic, given)
+
+
+def _header(given: str) -> tuple[str, str]:
+    """A header of an event; `publish` says what is wrong with its name or value."""
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise UsageError(f"header is {given!r:.40}; expected NAME=VALUE")
+    return name, value
 
 
 def _file(name: str) -> Response:

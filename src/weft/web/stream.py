@@ -21,8 +21,10 @@ import msgspec
 import weft
 from weft.documents.dag import Position
 from weft.documents.descriptor import SealedEvent, known_event
+from weft.documents.headers import in_metadata
 from weft.ids import Cid, cid_text, parse_cid, parse_topic, peer_text
 from weft.net.consumer import Consumed
+from weft.net.control import fields_of
 from weft.net.errors import usable
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import PositionError
@@ -42,15 +44,9 @@ _RETRY_MS = 1_000
 
 def note_fields(note: weft.Notification) -> dict[str, object]:
     """A notification as JSON says it."""
-    return {
-        "topic": note.topic,
-        "published_in": note.published_in,
-        **payload_fields(note.payload),
-        "publisher": note.publisher,
-        "published_at": note.published_at,
-        "event_id": note.event_id,
-        **({"cid": note.cid} if note.descriptor is not None else {"hops": note.hops}),
-    }
+    told = fields_of(note)
+    del told["payload"]
+    return {**payload_fields(note.payload), **told}
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
@@ -68,6 +64,7 @@ def event_fields(event: SealedEvent) -> dict[str, object]:
         "topic": event.topic,
         "published_in": claimed_origin(event.topic, event.metadata),
         **payload_fields(event.payload),
+        "headers": in_metadata(event.metadata),
         "publisher": peer_text(event.publisher),
         "published_at": event.created_ms / 1_000,
         "height": event.height,
