@@ -14,6 +14,7 @@ from weft import private
 from weft.cli.settings import own_home_of
 from weft.ids import PeerId
 from weft.net.tracer import Tracer
+from weft.pipeline.traces.forms import Form, convert
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,35 @@ def test_a_trace_is_private_also_where_one_was_open_before(tmp_path: Path) -> No
         Tracer(PeerId(bytes(32)), path).close()
         assert mode(path) == 0o600
     assert old.read_bytes() == b"{}\n"
+
+
+def test_what_is_written_anew_is_private_also_where_it_was_open_before(tmp_path: Path) -> None:
+    fresh, old = tmp_path / "fresh.jsonl", tmp_path / "old.jsonl"
+    old.write_bytes(b"longer than what follows")
+    for path in (fresh, old):
+        with private.begin_anew(path) as file:
+            file.write(b"new")
+        assert (mode(path), path.read_bytes()) == (0o600, b"new")
+
+
+def test_a_converted_trace_is_private_and_follows_no_link_of_others(tmp_path: Path) -> None:
+    """Another user of the folder guesses how a half-written file is called."""
+    source, target, victim = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "victim"
+    source.touch()
+    victim.write_bytes(b"precious")
+    (tmp_path / "b.jsonl.part").symlink_to(victim)
+    convert(source, target, Form.WEFT, lambda records, done: None)
+    assert mode(target) == 0o600
+    assert victim.read_bytes() == b"precious"
+
+
+def test_a_draft_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"before")
+    with pytest.raises(RuntimeError), private.draft_of(target, replace=True) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("target", b"before")]
 
 
 def test_what_its_owner_may_not_write_stays_so_unless_it_must_be_written(tmp_path: Path) -> None:

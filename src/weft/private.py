@@ -15,6 +15,8 @@ import logging
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,11 +49,20 @@ def close_folder(path: Path) -> None:
 
 def write(path: Path, data: bytes, *, replace: bool) -> None:
     """Write a file whole or not at all; `FileExistsError` if it is there and not to be replaced."""
+    with draft_of(path, replace=replace) as file:
+        file.write(data)
+
+
+@contextmanager
+def draft_of(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write that appears under its name once all is written, and not at all if that
+    fails; `FileExistsError` if it is there and not to be replaced. Until then it lies beside, under
+    a name that nobody can guess: a link that another user puts there is not followed."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
@@ -60,6 +71,14 @@ def write(path: Path, data: bytes, *, replace: bool) -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def begin_anew(path: Path) -> BinaryIO:
+    """Open a file to write from its beginning, while others may read on in it; it is made if it is
+    missing."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE)
+    tighten(path)
+    return os.fdopen(handle, "wb")
 
 
 def append_to(path: Path, buffer_bytes: int) -> BinaryIO:

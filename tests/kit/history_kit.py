@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from weft.documents.descriptor import SealedEvent, number_of
-from weft.documents.run import NOTHING_BEFORE, Proven, Run, sign_run
+from weft.documents.run import NOTHING_BEFORE, Proven, Run, Statement, sign_run
 from weft.documents.signature import Signer
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
@@ -104,6 +104,12 @@ def routed(event: SealedEvent, seed: int = 1) -> Run:
         )
         _LATEST[event.topic, publisher, incarnation, number] = known.digest
     return known.run
+
+
+def stated(event: SealedEvent) -> Statement:
+    """What the publisher of an event has signed of the run that it is routed in."""
+    routed(event)
+    return _RUNS[event.cid].statement()
 
 
 def hear(town: Town, number: int, sender: int, message: object) -> list[seam.Effect]:

@@ -163,6 +163,40 @@ async def test_publish_from_outside_waits_for_answers_while_its_window_is_full()
         await task
 
 
+async def test_queues_to_peers_without_a_link_are_bounded_together() -> None:
+    """Each is within its own bound; the peer that this one is linked to stays."""
+    limits = quick(
+        **{
+            **vars(LIMITS),
+            "queue_stranger_bytes": 128 * KIB,
+            "queue_strangers_bytes": 256 * KIB,
+        }
+    )
+    async with (
+        node(limits) as a,
+        caller() as one,
+        caller() as two,
+        caller() as three,
+        caller() as linked,
+    ):
+        contacts = []
+        for count, reader in enumerate((linked, one, two, three), 1):
+            assert isinstance(await reader.greet(a.me), Hello)
+            reader.stop_reading()
+            await until(lambda count=count: a.connections == count)  # type: ignore[misc]
+            contacts.append(Contact(reader.identity.peer, "/ip4/127.0.0.1/tcp/9"))
+        a.pool.hold(contacts[0].peer)
+        while a.connections == len(contacts):
+            for contact in contacts:
+                a.send(contact, payload(1, EVENT_BYTES))
+            strangers = [peer for peer in a.pool.peers if peer.peer != contacts[0].peer]
+            assert all(peer.queued <= limits.queue_stranger_bytes for peer in strangers)
+            assert sum(peer.queued for peer in strangers) <= limits.queue_strangers_bytes
+            await turn()
+        assert contacts[0].peer in [peer.peer for peer in a.pool.peers]
+        assert a.count("fault_overload") == 1
+
+
 async def test_control_messages_have_headroom_over_events() -> None:
     async with node(LIMITS) as a, caller() as slow:
         contact = await slow_reader(a, slow)

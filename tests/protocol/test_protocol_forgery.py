@@ -228,6 +228,18 @@ def test_publishers_that_were_pushed_out_are_not_replayed() -> None:
         assert delivered(rig.hear(THIEF, Payload(T, one, 1)) + rig.wait(3_000)) == []
 
 
+def test_made_up_publishers_do_not_silence_new_ones_where_a_clock_is_ahead() -> None:
+    """They date what they sign as late as this peer's clock, which is a minute ahead, lets them."""
+    rig = subscriber(streams_max=50)
+    rig.now = 1_000_000
+    for publisher in range(100, 300):  # more than are remembered as gone, too
+        rig.hear(THIEF, Payload(T, run(publisher, 1, published_ms=1 << 50), 1))
+    one = run(HONEST, 1, published_ms=rig.now - 60_000)
+    assert delivered(rig.hear(2, Payload(T, one, 1))) == [(HONEST, 1)]
+    old = run(8, 1, published_ms=rig.now - 2 * rig.peer.config.dissemination.recent_ms)
+    assert delivered(rig.hear(2, Payload(T, old, 1))) == []  # it may be one that was forgotten
+
+
 # --- publishers that lie --------------------------------------------------------------------------
 
 

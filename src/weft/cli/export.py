@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from weft import private
 from weft.cli.parser import topic
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import home_option
@@ -39,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.file.exists():
         raise Problem(f"{args.file} exists already", USAGE)
-    part = args.file.with_name(args.file.name + ".part")
     with opened(args) as store:
         events = store.summary(args.topic).events
         if not events:
@@ -47,17 +47,15 @@ def run(args: argparse.Namespace) -> int:
         progress = Progress(events, events)
         pieces = size = 0
         try:
-            with part.open("wb") as file:
+            with private.draft_of(args.file, replace=True) as file:
                 archive = car.export(store, args.topic, reading_since(args.since))
                 for pieces, piece in enumerate(archive):  # the first one is the header
                     size += file.write(piece)
                     if pieces % 500 == 0:
                         progress.show(pieces, pieces, "blocks")
-            part.rename(args.file)
         except NotHeld as error:
             raise Problem(str(error), USAGE) from error
         finally:
             progress.clear()
-            part.unlink(missing_ok=True)
     print(f"{pieces:,} blocks, {size:,} bytes in {args.file}", file=sys.stderr)
     return 0

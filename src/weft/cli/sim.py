@@ -7,6 +7,7 @@ The same seed gives the same run, byte for byte.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import secrets
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from weft import private
 from weft.cli.parser import whole
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
@@ -240,7 +242,7 @@ def _run_one(settings: ScenarioSettings, args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         writer = None
         if args.trace is not None:
-            writer = Writer(stack.enter_context(args.trace.open("wb")))
+            writer = Writer(stack.enter_context(private.begin_anew(args.trace)))
         if args.profile:
             result, report = profiled(lambda: run(settings, writer))
             print(report, file=sys.stderr)
@@ -481,7 +483,7 @@ def _run_campaign(args: argparse.Namespace) -> int:
     interrupted = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        keep = path.open("a", encoding="utf-8")
+        keep = io.TextIOWrapper(private.append_to(path, io.DEFAULT_BUFFER_SIZE), encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path}: {error.strerror}") from error
     with keep:

@@ -59,6 +59,8 @@ class Network:
 
     queue_soft_bytes: int = 1 * _MIB  # guess: publishers wait above this, per receiving peer
     queue_hard_bytes: int = 8 * _MIB  # guess: events are dropped above this
+    queue_stranger_bytes: int = 4 * _MIB  # guess: the same for a peer without a link …
+    queue_strangers_bytes: int = 32 * _MIB  # guess: … and for all of these together
     queue_control_bytes: int = 1 * _MIB  # guess: room for control messages above the hard limit
     queue_patience_ms: int = 2_000  # guess: how long a full queue is waited for
     overload_ms: int = 10_000  # guess: a peer over the hard limit for so long is disconnected
@@ -85,6 +87,12 @@ class Network:
             raise ValueError("network.unfinished_bytes_max must hold at least one largest frame")
         if self.frame_bytes_max > self.queue_hard_bytes:
             raise ValueError("network.queue_hard_bytes must hold at least one largest frame")
+        if self.frame_bytes_max > self.queue_stranger_bytes:
+            raise ValueError("network.queue_stranger_bytes must hold at least one largest frame")
+        if self.queue_stranger_bytes > self.queue_strangers_bytes:
+            raise ValueError(
+                "network.queue_stranger_bytes must not exceed network.queue_strangers_bytes"
+            )
         if self.queue_soft_bytes > self.queue_hard_bytes:
             raise ValueError("network.queue_soft_bytes must not exceed network.queue_hard_bytes")
         if self.handshakes_per_ip_max > self.handshakes_max:

@@ -9,7 +9,9 @@
 - A held connection stays. Any other is closed once nothing has crossed it for a while, and the
   one idle longest goes first when there are too many.
 - Queues are bounded; what finds no room is dropped, counted and traced. A peer that stays over the
-  hard limit is disconnected.
+  hard limit is disconnected. The queues to peers without a link are bounded together as well (fifty
+  callers that asked much and read nothing made a peer hold 410 MB): when they hold more, the one
+  goes that has been behind longest.
 - `lost` is told when a connection broke, ended while it was held, or could not be made; never for
   a connection closed for idleness. It is told later than now (a send that cannot be made is found
   out within the machine's own step), once for several losses, and not at all if the peer has called
@@ -21,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -112,8 +114,17 @@ class Outbox:
     """The queues to all peers. Above the soft limit publishers wait (see `congestion`), above the
     hard limit messages that carry events are dropped, above that and some headroom everything."""
 
-    def __init__(self, settings: Network, counters: Counters, tracer: Tracer | None) -> None:
+    def __init__(
+        self,
+        settings: Network,
+        counters: Counters,
+        tracer: Tracer | None,
+        held: Container[PeerId],
+    ) -> None:
+        """`held`: the peers that this one is linked to."""
         self._settings = settings
+        self._held = held
+        self.bytes = 0  # in all queues
         self._soft = settings.queue_soft_bytes
         self._counters = counters
         self._tracer = tracer
@@ -133,6 +144,7 @@ class Outbox:
             return remote
         remote.frames.append(frame)
         remote.queued = queued
+        self.bytes += len(frame)
         if self._tracer is not None:
             self._tracer.sent(remote.peer, message, len(frame))
         if not remote.dirty and remote.connection is not None:
@@ -150,6 +162,8 @@ class Outbox:
             return False
         remote.congestion.begin()
         limit = settings.queue_hard_bytes
+        if remote.peer not in self._held:
+            limit = min(limit, settings.queue_stranger_bytes)
         if not isinstance(message, PAYLOAD_KINDS):
             limit += settings.queue_control_bytes
         if remote.queued + size <= limit:
@@ -174,7 +188,9 @@ class Outbox:
             connection = remote.connection
             if connection is None or not connection.writable:
                 break
+            before = remote.queued
             batch, count = remote.take_batch()
+            self.bytes -= before - remote.queued
             counters.frames_sent += count
             counters.writes += 1
             connection.write(batch)
@@ -207,6 +223,7 @@ class Outbox:
             if not isinstance(message, codec.Goodbye):
                 self.drop(remote.peer, message, reason)
         remote.frames.clear()
+        self.bytes -= remote.queued
         remote.queued = 0
         self._relieve(remote)
 
@@ -261,7 +278,6 @@ class Pool:
         self._counters = counters
         self._tracer = tracer
         self._loop = asyncio.get_running_loop()
-        self._outbox = Outbox(settings, counters, tracer)
         self._admission = Admission(settings.handshakes_max, settings.handshakes_per_ip_max)
         self._unfinished = Unfinished(settings.unfinished_bytes_max)
         self._notices = Notices()
@@ -270,6 +286,7 @@ class Pool:
         self._remotes: dict[PeerId, Remote] = {}
         self._connections: dict[Connection, None] = {}  # every one that is not gone yet
         self._held: set[PeerId] = set()
+        self._outbox = Outbox(settings, counters, tracer, self._held)
         self._losses: set[PeerId] = set()  # yet to be told
         self._stalled: set[PeerId] = set()  # told, or about to be: their dials wait for a turn
         self._closed = False
@@ -287,7 +304,26 @@ class Pool:
             if remote is None:
                 self._outbox.drop(contact.peer, message, "unreachable")
                 return None
-        return self._outbox.enqueue(remote, message)
+        full = self._outbox.enqueue(remote, message)
+        if self._outbox.bytes > self._settings.queue_strangers_bytes and (
+            contact.peer not in self._held
+        ):
+            self._shed()
+        return full
+
+    def _shed(self) -> None:
+        """Much is queued: see whether it is for peers without a link. One of these then goes, with
+        what waits for it."""
+        strangers = [
+            one for one in self._remotes.values() if one.frames and one.peer not in self._held
+        ]
+        if sum(one.queued for one in strangers) <= self._settings.queue_strangers_bytes:
+            return
+        slowest = min(strangers, key=_behind_since)
+        self._outbox.drop_queue(slowest, "queue full")
+        if slowest.connection is not None:
+            fault = OverloadFault("too much waits for peers that do not read")
+            self._loop.call_soon(slowest.connection.fail, fault)
 
     def take_unsent(self) -> int:
         """How many messages with events were dropped since this was last asked."""
@@ -669,7 +705,7 @@ class Pool:
             "connections_held": sum(peer in self._remotes for peer in self._held),
             "dials_in_progress": len(self._dialer),
             "handshakes_in_progress": len(self._admission),
-            "queued_bytes": sum(remote.queued for remote in self._remotes.values()),
+            "queued_bytes": self._outbox.bytes,
             "unfinished_bytes": self._unfinished.bytes,
         }
 
@@ -680,6 +716,12 @@ class Pool:
             self._counters.bytes_received + sum(c.bytes_received for c in live),
             self._counters.bytes_sent + sum(c.bytes_sent for c in live),
         )
+
+
+def _behind_since(remote: Remote) -> tuple[bool, int, int]:
+    """Sorts first what has been over the soft limit longest; what is below it by its size."""
+    since = remote.congestion.since
+    return not since, since, -remote.queued
 
 
 def _last_used(remote: Remote) -> int:

@@ -18,7 +18,8 @@ contacts they push.
 
 `Crowds` bounds how many of a view, or of a bucket, are at one address.
 
-`Quota` bounds how often one peer may cause something within a span of time.
+`Quota` bounds how often one peer may cause something within a span of time. `Answered` does so for
+long answers to small questions.
 
 `Informants` knows which peers have spoken for themselves, and which peer told of each other one.
 Views are exchanged as in Cyclon for as long as the peers that others tell of are there. Once some
@@ -36,7 +37,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from weft.bounded import BoundedDict
-from weft.ids import Contact, PeerId, network_of, peer_number
+from weft.ids import Contact, PeerId, Topic, network_of, peer_number
 from weft.protocol.context import Context, Late, require
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb
@@ -233,6 +234,50 @@ class Quota(Generic[K]):
         if count + cost > self._most * shares:
             return False
         self._counts.renew(key, (began, count + cost))
+        return True
+
+
+_ANSWERED_MS = 10_000
+"""guess: a cycle."""
+_TOLD_SEEN = 4
+"""guess: times in that which a peer is told what was published before; a reply may get lost."""
+_OFFERED = 16
+"""guess: times in that which what is held is listed for a peer: views and links compare less."""
+_REPAIRED_BYTES = 8 << 20
+"""guess: of events in that which are sent again to a peer without a link: twice what is held."""
+
+
+class Answered:
+    """What peers were answered at length lately, in each topic: questions are small (9 bytes for
+    35 kB), so each peer has a share of answers."""
+
+    __slots__ = ("_ctx", "_offered", "_repaired", "_told")
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._told: Quota[tuple[Topic, PeerId]] = Quota(_TOLD_SEEN, _ANSWERED_MS)
+        self._offered: Quota[tuple[Topic, PeerId]] = Quota(_OFFERED, _ANSWERED_MS)
+        self._repaired: Quota[tuple[Topic, PeerId]] = Quota(_REPAIRED_BYTES, _ANSWERED_MS)
+
+    def tells(self, topic: Topic, peer: PeerId) -> bool:
+        """Whether a peer may be told once more what was published before."""
+        return self._takes(self._told, topic, peer, 1)
+
+    def offers(self, topic: Topic, peer: PeerId) -> bool:
+        """Whether what is held may be listed for a peer once more."""
+        return self._takes(self._offered, topic, peer, 1)
+
+    def repairs(self, topic: Topic, peer: PeerId, size: int) -> bool:
+        """Whether so many bytes of events may be sent to a peer again."""
+        return self._takes(self._repaired, topic, peer, size)
+
+    def _takes(
+        self, quota: Quota[tuple[Topic, PeerId]], topic: Topic, peer: PeerId, cost: int
+    ) -> bool:
+        takes = quota.takes((topic, peer), self._ctx.now, cost=cost)
+        if not takes and self._ctx.config.defence.rates:
+            self._ctx.counters["answers_refused"] += 1
+            return False
         return True
 
 

@@ -61,6 +61,7 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.publication import Publishing, RouteKnown, RouteResult
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
+from weft.protocol.recent import Recent
 from weft.protocol.routing import NO_LINKS, Handler, Handlers, Routing, Signals, Timers
 from weft.protocol.seam import (
     Answer,
@@ -136,7 +137,8 @@ class Peer:
             if library is None or sign is None:
                 raise ValueError("history needs a store and a key to sign with")
             self.history = History(
-                ctx, library, sign, self.members, self._find, self._route, self.dht
+                *(ctx, library, sign, self.members, self._find, self._route, self._recent),
+                self.dht,
             )
         self._delivery: Delivery = self.history or Delivery(ctx, self._route, sign)
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)
@@ -550,6 +552,10 @@ class Peer:
     def _find(self, topic: Topic) -> int:
         """Look for members of a topic from outside; `LookupDone` follows."""
         return self.routing.find(topic)
+
+    def _recent(self, topic: Topic) -> Recent | None:
+        """What the routing has seen of a topic lately."""
+        return self.routing.recent(topic)
 
     # --- timers and signals ---------------------------------------------------------------------
 

@@ -21,10 +21,16 @@ well, so it is offered after `settle_ms` only.
 All routings whose members keep links repair in this way; each does its own with a repaired run.
 
 Publishers cost nothing to make up, so a member can be made to forget the one it heard of longest
-ago. What that publisher had signed could then be sent again and look new. So a member that had to
-forget a life takes no run of an unknown one that was published before then, for as long as it would
-have remembered (Liskov, Shrira, Wroclawski, "Efficient at-most-once messages based on synchronized
-clocks", 1991). Then, and only then, a publisher's clock matters.
+ago. What that publisher had signed could then be sent again and look new. So a member remembers of
+some thousand lives that gave way when they had published last, and takes nothing older of these.
+Once that is not enough, it takes no run of any unknown life that was published before one that it
+forgot, for as long as it would have remembered (Liskov, Shrira, Wroclawski, "Efficient at-most-once
+messages based on synchronized clocks", 1991). Then, and only then, a publisher's clock matters, if
+it is more than `recent_ms` behind.
+
+Deviation: that bound is taken `recent_ms` lower than there. Dates are their publishers' word, up to
+this peer's own clock, so made-up publishers could else silence all that are new at a member whose
+clock is ahead. The price: under such a flood, what is younger may be handed out twice.
 
 Invariants: at most `streams_max` lives of publishers, `gaps_max` stretches above a floor, and
 `recent_events_max` events of `recent_bytes_max` bytes in all; nothing older than `recent_ms`. A run
@@ -122,6 +128,8 @@ LIFE_FACTOR = 4
 """guess: a publisher is remembered this many times longer than events are held, so that no
 event still held somewhere can look new."""
 _LACKING_MAX = 512
+_GONE_FACTOR = 2
+"""guess: so many times as many lives as are known are remembered as gone, 2 MB under attack."""
 _SEEN_MAX = 256
 """guess: publishers whose statements a newcomer is told; it verifies each, which takes 60 µs."""
 _PAST_MAX = 256
@@ -294,6 +302,7 @@ class Recent:
         "_fingerprint",
         "_forgotten_ms",
         "_forgotten_until",
+        "_gone",
         "_order",
         "_topic",
         "evicted",
@@ -310,7 +319,10 @@ class Recent:
         self._count = 0
         self._bytes = 0
         self._fingerprint: int | None = 0
-        self._forgotten_ms = 0  # nothing of an unknown life is taken that was published by then …
+        # Lives that gave way to others, and when each had published last: nothing of them is taken
+        # that was published by then. Those beyond have no number of their own any more …
+        self._gone: OrderedDict[tuple[PeerId, int], int] = OrderedDict()
+        self._forgotten_ms = 0  # … so nothing of any unknown life that was published by then …
         self._forgotten_until: Millis = 0  # … until this time of this peer's
         self.evicted = 0  # events and lives given up before their time because of a bound
 
@@ -342,7 +354,8 @@ class Recent:
         comparison, what is not held any more nothing, all else one verification."""
         life = self.lives.get((run.publisher, run.incarnation))
         if life is None:
-            if now < self._forgotten_until and run.published_ms <= self._forgotten_ms:
+            key = (run.publisher, run.incarnation)
+            if run.published_ms <= max(self._forgotten(now), self._gone.get(key, -1)):
                 return Verdict.OLD
             return verify_run(self._topic, run) or Verdict.FORGED
         if run.published_ms <= life.forgotten_ms:
@@ -419,15 +432,28 @@ class Recent:
     ) -> Life:
         if len(self.lives) >= self._config.streams_max:
             oldest, life = next(iter(self.lives.items()))
-            self._forgotten_ms = max(self._forgotten_ms, life.published_ms)
-            self._forgotten_until = now + LIFE_FACTOR * self._config.recent_ms
+            self._remember_gone(oldest, life.published_ms, now)
             self._drop_life(oldest)
             self.evicted += 1
         tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
         life = self.lives[key] = Life(tag, now, newest, digest)
-        if now < self._forgotten_until:
-            life.forgotten_ms = self._forgotten_ms
+        life.forgotten_ms = max(self._forgotten(now), self._gone.pop(key, -1))
         return life
+
+    def _remember_gone(self, key: tuple[PeerId, int], published_ms: int, now: Millis) -> None:
+        """A life gives way to others. Made-up publishers push lives out, and date what they sign as
+        they like, up to this peer's own clock, which may be ahead. So a life's date counts for that
+        life alone; and for all, once it is remembered no longer, less what clocks may differ by."""
+        gone = self._gone
+        gone[key] = published_ms
+        if len(gone) > _GONE_FACTOR * self._config.streams_max:
+            _, date_ms = gone.popitem(last=False)
+            self._forgotten_ms = max(self._forgotten_ms, date_ms - self._config.recent_ms)
+            self._forgotten_until = now + LIFE_FACTOR * self._config.recent_ms
+
+    def _forgotten(self, now: Millis) -> int:
+        """Nothing of an unknown life is taken that was published by then."""
+        return self._forgotten_ms if now < self._forgotten_until else -1
 
     def _drop_life(self, key: tuple[PeerId, int]) -> None:
         life = self.lives.pop(key)
@@ -651,14 +677,22 @@ def ask_for(
         ctx.send(sender, Want(message.topic, wanted))
 
 
-def on_want(ctx: Context, recent: Recent, sender: Contact, message: Asked) -> None:
-    """Send what is asked for, in bounded messages."""
+def on_want(
+    ctx: Context,
+    recent: Recent,
+    sender: Contact,
+    message: Asked,
+    may: Callable[[int], bool] = lambda size: True,
+) -> None:
+    """Send what is asked for, in bounded messages. `may`: whether so many bytes may go."""
     batch = ctx.config.dissemination.repair_batch
     bytes_max = ctx.config.dissemination.repair_bytes_max
     gathered: list[Run] = []
     count = size = 0
     for held in recent.fetch(message.spans, LIST_MAX):
         more, larger = len(held.run.payloads), held.size
+        if not may(larger):
+            break
         if gathered and (count + more > batch or size + larger > bytes_max):
             ctx.send(sender, Repair(message.topic, gathered))
             gathered, count, size = [], 0, 0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from msgspec.structs import replace
 
 import history_kit
 from history_kit import T, Town, history, routed
 from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
 from weft.documents.run import NOTHING_BEFORE
-from weft.ids import Cid, PeerId, cid_of
+from weft.ids import Cid, PeerId, Topic, cid_of
 from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.node import keyed
+
+EVERYTHING = 1 << 62  # more than any publisher will publish
 
 
 def sealed(
@@ -33,10 +38,13 @@ def sealed(
     return event
 
 
-def waiting() -> Town:
-    """Peer 1 has subscribed and has not begun."""
+def waiting(asked: bool = True) -> Town:
+    """Peer 1 has subscribed, has asked peer 0 where to begin, and has not begun."""
     town = Town(2)
     town.world.subscribe(town.nodes[1], T)
+    if asked:
+        history(town, 1).link_up(T, town.nodes[0].contact)
+        history_kit.hear(town, 1, 0, Heads(Topic("/other"), [], False))  # a step: the question goes
     assert not history(town, 1).readers[T].stream.begun
     return town
 
@@ -51,8 +59,10 @@ def handed(town: Town) -> list[Cid]:
     return [cid for _, cid in town.delivered(1)]
 
 
-def begin(town: Town, head: SealedEvent, *had: Had) -> None:
-    told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had))
+def begin(town: Town, head: SealedEvent, *had: Had, signed: Sequence[SealedEvent] = ()) -> None:
+    """Peer 0 says where to begin, and shows what the publishers of some events have signed."""
+    proofs = [history_kit.stated(event) for event in signed]
+    told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had), proofs=proofs)
     history_kit.hear(town, 1, 0, told)
 
 
@@ -111,20 +121,58 @@ def test_heads_alone_are_no_beginning() -> None:
     assert isinstance(send.message, Heads) and send.message.answer and send.message.heads == []
 
 
-def test_nobody_is_silenced_for_long() -> None:
-    """A member that claims to have had all there will ever be is believed for a while, and then
-    only about what was created by then."""
+def test_a_peer_that_was_not_asked_is_no_beginning() -> None:
+    """A stranger's word, whatever it says, and however often."""
+    town = waiting(asked=False)
+    one = sealed(town, 1, created_ms=town.world.now_ms)
+    for _ in range(3):
+        history_kit.hear(town, 1, 0, Heads(T, [], False, seen=[Had(one.publisher, 1, EVERYTHING)]))
+    assert not history(town, 1).readers[T].stream.begun
+
+
+def test_a_number_that_no_publisher_signed_makes_nothing_old() -> None:
+    """A member that was asked claims to have had all there will ever be: it is believed about what
+    was created before."""
+    town = waiting()
+    before = sealed(town, 1)
+    one = sealed(town, 1, before, by=8)
+    begun_ms = town.world.now_ms
+    begin(town, one, Had(before.publisher, 1, EVERYTHING), Had(one.publisher, 1, EVERYTHING))
+    two = sealed(town, 2, one, by=8, created_ms=begun_ms)
+    branch = sealed(town, 1, before, by=7)
+    hear(town, one, two, branch, before)
+    assert handed(town) == [one.cid, two.cid, branch.cid]
+
+
+def test_what_is_signed_makes_nothing_old_that_follows_it() -> None:
+    """A member that was asked shows the first event's statement, and claims more."""
+    town = waiting()
+    one = sealed(town, 1, created_ms=town.world.now_ms)
+    begin(town, one, Had(one.publisher, 1, EVERYTHING), signed=[one])
+    two = sealed(town, 2, one, created_ms=town.world.now_ms)
+    hear(town, one, two)
+    assert handed(town) == [one.cid, two.cid]
+
+
+def test_a_forged_statement_proves_nothing() -> None:
+    town = waiting()
+    one = sealed(town, 1, created_ms=town.world.now_ms)
+    forged = replace(history_kit.stated(one), first=EVERYTHING)
+    had = Had(one.publisher, 1, EVERYTHING)
+    history_kit.hear(town, 1, 0, Heads(T, [], False, seen=[had], proofs=[forged]))
+    hear(town, one)
+    assert handed(town) == [one.cid]
+    assert town.peer(1).counters["forged"] == 1
+
+
+def test_a_new_subscriber_is_shown_what_publishers_signed() -> None:
     town = waiting()
     one = sealed(town, 1)
-    begun_ms = town.world.now_ms
-    begin(town, one, Had(one.publisher, 1, 1 << 40))
-    hear(town, one, sealed(town, 2, one, created_ms=begun_ms))
-    assert handed(town) == [one.cid]
-    recent_ms = town.peer(1).config.dissemination.recent_ms
-    town.run(recent_ms)
-    later = sealed(town, 3, one, created_ms=begun_ms + recent_ms + 1)
-    hear(town, later)
-    assert handed(town) == [one.cid, later.cid]
+    begin(town, one)
+    hear(town, one)
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert told.proofs == [history_kit.stated(one)]
 
 
 def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
@@ -134,7 +182,7 @@ def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
     two = sealed(town, 1, one, by=8)
     three = sealed(town, 1, two, by=6)
     branch = sealed(town, 1, one, by=7)
-    begin(town, three, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
+    begin(town, three, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1), signed=[one])
     hear(town, three, branch, one)
     assert handed(town) == [three.cid, branch.cid]
 

@@ -70,6 +70,33 @@ def test_a_member_that_was_lost_and_is_back_is_met_though_the_view_is_full() -> 
     assert told(rig.hear(6, back), ShuffleRequest) == []  # it was not lost
 
 
+# --- small questions ----------------------------------------------------------------------------
+
+
+def test_a_stranger_that_asks_again_and_again_is_not_told_at_length_each_time() -> None:
+    rig = member(5)
+    rig.hear(5, Payload(T, event(9, 1), 1))
+    asked = 100
+    replies = [sent(rig.hear(7, JoinRequest(T)), JoinReply)[0][1] for _ in range(asked)]
+    assert replies[0].seen and sum(bool(reply.seen) for reply in replies) < asked // 10
+    offers = [told(rig.hear(7, Offer(T, [], first=True)), Offer) for _ in range(asked)]
+    assert offers[0] == [7] and sum(map(len, offers)) < asked // 5
+    rig.wait(20_000)  # a cycle later it has its share again
+    [(_, reply)] = sent(rig.hear(7, JoinRequest(T)), JoinReply)
+    assert reply.seen
+
+
+def test_a_stranger_has_a_share_of_events_sent_again_and_a_link_has_all() -> None:
+    rig = member(5)
+    size = 64 << 10
+    rig.hear(5, Payload(T, event(9, 1, bytes(size)), 1))
+    want = Want(T, [span(9, 1, 1)])
+    asked = 300
+    answered = [told(rig.hear(7, want), Repair) for _ in range(asked)]
+    assert answered[0] == [7] and sum(map(len, answered)) * size <= 8 << 20
+    assert sum(len(told(rig.hear(5, want), Repair)) for _ in range(asked)) == asked
+
+
 # --- overlay ids --------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 import msgspec
 
+from weft import private
 from weft.ids import BadId, base58_decode, base58_encode
 from weft.pipeline.traces.libp2p import (
     NEWER_NAMES,
@@ -340,23 +341,18 @@ def convert(
     """Write the trace of one file to another, which appears when it is whole. `progress` is told
     how many records are done, and how many bytes of the source."""
     reading = Reading(source, Counter())
-    part = target.with_name(target.name + ".part")
     records = 0
-    try:
-        with part.open("wb") as raw:
-            packed = target.name.endswith(_PACKED)
-            file: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw
-            for records, record in enumerate(reading.records(), 1):
-                if form is Form.PROTOBUF:
-                    data = encoded(record)
-                    file.write(varint(len(data)) + data)
-                else:
-                    file.write(line_of(record, form) + b"\n")
-                progress(records, reading.done_bytes)
-            if packed:
-                file.close()
-        size = part.stat().st_size
-        part.rename(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with private.draft_of(target, replace=True) as raw:
+        packed = target.name.endswith(_PACKED)
+        file: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw
+        for records, record in enumerate(reading.records(), 1):
+            if form is Form.PROTOBUF:
+                data = encoded(record)
+                file.write(varint(len(data)) + data)
+            else:
+                file.write(line_of(record, form) + b"\n")
+            progress(records, reading.done_bytes)
+        if packed:
+            file.close()
+        size = raw.tell()
     return Converted(records, size, reading.left_out)

@@ -56,7 +56,7 @@ from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader
 from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Keep, Storage
-from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
+from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -180,11 +180,13 @@ class History(Delivery):
         members: Members,
         find: Find,
         route: Route,
+        recent: Callable[[Topic], Recent | None],
         dht: Kademlia | None,
     ) -> None:
         """`members` names members of a topic, those to ask first; `find` looks for some from
-        outside of it; `route` spreads an event."""
+        outside of it; `route` spreads an event; `recent` is what routing has seen of a topic."""
         super().__init__(ctx, route, sign)
+        self._recent = recent
         self._library = library
         self._sign = sign
         self._members = members
@@ -598,10 +600,12 @@ class History(Delivery):
         asks = False
         if found.stream.begun:
             found.on_heads(sender, message.heads)
+        elif not found.may_begin_with(sender.peer):
+            asks = found.is_member(sender.peer)
         elif message.heads and message.seen is None:
             asks = True  # what has come before these heads?
         else:
-            found.begin_with(sender, message.heads, message.seen or ())
+            found.begin_with(sender, message)
             self._answer_entered(message.topic)
         behind = self.ownership.compare(sender, message.topic, message.sequence, message.version)
         told = {head.cid for head in message.heads}
@@ -624,8 +628,16 @@ class History(Delivery):
         sequence = record.sequence if record is not None else 0
         version = record.value if record is not None else None
         heads = stream.heads(self.streams.unsettled) if stream.begun else []
-        told = stream.told() if seen and stream.begun else None
-        self._ctx.send(to, Heads(stream.topic, heads, answer, sequence, version, told))
+        told, proofs = None, []
+        if seen and stream.begun:
+            told = stream.told()
+            recent = self._recent(stream.topic)
+            signed = recent.seen() if recent is not None else []
+            proofs = [one for one in signed if one.sealed][:SEEN_MAX]
+        if answer:
+            found.note_asked(to.peer)
+        heads_of = Heads(stream.topic, heads, answer, sequence, version, told, proofs=proofs)
+        self._ctx.send(to, heads_of)
 
     def _tell_from_outside(self, topic: Topic, member: Contact) -> None:
         """A member may lack what is stored here, be it only as the parent of another event."""

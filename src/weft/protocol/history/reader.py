@@ -72,7 +72,7 @@ from weft.protocol.history.fetch import (
     RoundTrip,
 )
 from weft.protocol.history.ownership import Members
-from weft.protocol.history.stream import HEADS_MAX, Had, Head, Streams, Taken, TopicStream
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, Taken, TopicStream
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.store.interface import Store
@@ -134,6 +134,8 @@ _SOURCES_MAX = 8
 _ASKED_TO_BEGIN_MAX = 8
 """guess: times a member that does not answer is asked where its stream stands, one every
 `request_timeout_ms`, besides each one that is met; the topic's turns come ever more seldom."""
+_ASKED_MEMBERS_MAX = 64
+"""guess: members remembered as asked where to begin; three full views."""
 _BROUGHT_MAX = 64
 """guess: gaps left to a reading, each remembered with the peer that may close it."""
 _LOWEST = Cid(bytes(CID_BYTES))
@@ -225,6 +227,7 @@ class Reader:
         "_after",
         "_asked_again",
         "_asked_at",
+        "_asked_members",
         "_asked_to_begin",
         "_began",
         "_brought",
@@ -277,6 +280,7 @@ class Reader:
         # --- a member's word to begin with
         self.begin_serial = ctx.next_serial()  # of the timer that asks for it again
         self._asked_to_begin = 0
+        self._asked_members: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MEMBERS_MAX)
         self._keep_none: dict[PeerId, None] = {}  # members that keep no history
         # --- walking back
         floor = library.summary(topic).floor
@@ -354,6 +358,10 @@ class Reader:
         """A member keeps history, now at least."""
         self._keep_none.pop(peer, None)
 
+    def is_member(self, peer: PeerId) -> bool:
+        """Whether the routing knows a peer as a member."""
+        return any(one.peer == peer for one in self._members(self._topic))
+
     def to_begin_with(self) -> list[Contact]:
         """Members that may tell where to begin."""
         return [one for one in self._members(self._topic) if one.peer not in self._keep_none]
@@ -368,10 +376,19 @@ class Reader:
         self._streams.begin(self.stream)
         self.take_early()
 
-    def begin_with(self, member: Contact, heads: Sequence[Head], told: Sequence[Had]) -> None:
+    def note_asked(self, member: PeerId) -> None:
+        """A member is asked where its stream stands."""
+        if not self.stream.begun:
+            self._asked_members.renew(member, None)
+
+    def may_begin_with(self, member: PeerId) -> bool:
+        """Whether a peer was asked where to begin: what others say, unasked, is no beginning."""
+        return member in self._asked_members
+
+    def begin_with(self, member: Contact, word: Heads) -> None:
         """Begin where another member stands."""
-        self._wanted_above = min((head.height for head in heads), default=0)
-        missing = self._streams.begin(self.stream, heads, told)
+        self._wanted_above = min((head.height for head in word.heads), default=0)
+        missing = self._streams.begin(self.stream, word)
         self._fetch.want(self._topic, missing, member, hearsay=True)
         self.take_early()
 

@@ -25,11 +25,12 @@ other: a peer that has had number 7 of one of a publisher's lives has had, or pa
 event follows. So a member that tells a new subscriber its heads also tells the highest number that
 it has had of each publisher (`Seen`); every ancestor of those heads is covered by that. What is
 covered and comes later is not handed out any more; what is not covered came after the beginning, or
-from elsewhere, and is. A member's word on this counts for `recent_ms`, and after that only for what
-was created by then (`Beginning`): a branch that was cut off for long may still name what is older,
-but no liar can keep from a subscriber what a publisher creates later. (For `recent_ms` dates do not
-matter, since a publisher's clock may be fast.) A subscriber that asks for the past wants all of
-that, and gets it even late.
+from elsewhere, and is. Only a member that was asked is believed, and its bare word counts only for
+what was created before the beginning: a branch that was cut off for long may still name that, but a
+number that no publisher signed makes nothing old that a publisher creates later. A publisher's
+clock may be fast, so the member shows what publishers have signed lately (`Statement`s); up to the
+numbers in these dates do not matter for `recent_ms`. A subscriber that asks for the past wants all
+of that, and gets it even late.
 
 The beginning outlives the peer's life: what it was told is stored with the events. A later life
 that went on from the stored events alone would take an ancestor of them that was passed over for
@@ -57,7 +58,7 @@ from weft.bounded import BoundedDict
 from weft.documents.dag import Added, Position, Stream, position
 from weft.documents.descriptor import SealedEvent, known_event, number_of, verify_event
 from weft.documents.refusal import Reason, Refused
-from weft.documents.run import NOTHING_BEFORE, Event, Run
+from weft.documents.run import NOTHING_BEFORE, Event, Run, Statement, verify_statement
 from weft.documents.signature import SIGNATURE_BYTES
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
 from weft.protocol.context import Context
@@ -102,6 +103,8 @@ class Heads(Message, frozen=True, tag=60):
     version: WireCid | None = None  # what the record points at
     seen: Annotated[list[Had], Meta(max_length=SEEN_MAX)] | None = None  # to a new subscriber
     kept: bool = True  # False: the sender keeps no history, so it has no word to begin with
+    # With `seen`: what publishers have signed lately.
+    proofs: Annotated[list[Statement], Meta(max_length=SEEN_MAX)] = []
 
 
 _LEFT_MAX = 256
@@ -161,7 +164,8 @@ class Beginning(Struct, frozen=True):
     """Where a subscription began: what the member that it began with has had."""
 
     until_ms: Counter  # by the wall clock: what comes later counts only if created by then
-    told: list[Had]
+    told: list[Had]  # on the member's word alone: for what was created before the beginning
+    proven: list[Had] = []  # of these, what publishers have signed: for all until then
 
     def encode(self) -> bytes:
         return msgpack.encode(self)
@@ -194,6 +198,7 @@ class TopicStream:
         "_early_bytes",
         "_former",
         "_gaps",
+        "_proven",
         "baseline",
         "begun",
         "dag",
@@ -250,15 +255,33 @@ class TopicStream:
 
     # --- the beginning ----------------------------------------------------------------------------
 
-    def begin(self, heads: Sequence[Head] = (), told: Sequence[Had] = ()) -> list[Cid]:
-        """Begin where a member stands that has had what is `told`, or with whatever comes if there
-        is no member; returns what to fetch."""
+    def begin(self, word: Heads | None = None) -> list[Cid]:
+        """Begin where a member stands, by its word, or with whatever comes if there is no member;
+        returns what to fetch."""
         self.begun = True
         ctx = self._ctx
         until_ms = max(0, ctx.wall_ms + ctx.config.dissemination.recent_ms)
-        self._begin_after(Beginning(until_ms, list(told)))
+        told = list(word.seen or ()) if word is not None else []
+        proven = self._proven_of(told, word.proofs) if word is not None else []
+        self._begin_after(Beginning(until_ms, told, proven))
+        heads = word.heads if word is not None else []
         self.baseline = {head.cid: None for head in heads if not self.dag.knows(head.cid)}
         return list(self.baseline)
+
+    def _proven_of(self, told: Iterable[Had], proofs: Iterable[Statement]) -> list[Had]:
+        """How far what a member says is what publishers have signed."""
+        claimed = {(had.publisher, had.incarnation): had.number for had in told}
+        proven = []
+        for statement in proofs:
+            number = claimed.get((statement.publisher, statement.incarnation))
+            if number is None:
+                continue
+            if verify_statement(self.topic, statement) is None:
+                self._ctx.counters["forged"] += 1
+                break  # what else such a member shows is not worth a verification each
+            last = min(number, statement.last)
+            proven.append(Had(statement.publisher, statement.incarnation, last))
+        return proven
 
     def want_past(self) -> None:
         """A subscriber asks for the past, perhaps after others that did not."""
@@ -271,7 +294,9 @@ class TopicStream:
 
     def _begin_after(self, beginning: Beginning) -> None:
         self._beginning = beginning
-        self._covered = Seen(self._ctx.config.history.publishers_max, beginning.told)
+        most = self._ctx.config.history.publishers_max
+        self._covered = Seen(most, beginning.told)
+        self._proven = Seen(most, beginning.proven)
 
     def is_before(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning, and is not wanted. (What the store misses is
@@ -280,8 +305,12 @@ class TopicStream:
             return False
         if self._former is not None and self._former.covers(event):
             return True
+        until_ms = self._beginning.until_ms
         asked_ms = min(event.created_ms, self._ctx.wall_ms)
-        return asked_ms < self._beginning.until_ms and self._covered.covers(event)
+        if asked_ms < until_ms and self._proven.covers(event):
+            return True
+        began_ms = until_ms - self._ctx.config.dissemination.recent_ms
+        return event.created_ms < began_ms and self._covered.covers(event)
 
     def misses(self, cid: Cid) -> bool:
         """Whether the store misses this parent of a stored event."""
@@ -403,11 +432,9 @@ class Streams:
         state = self.topics.pop(topic)
         self._left[topic] = Left(state.seen, state.beginning)
 
-    def begin(
-        self, state: TopicStream, heads: Sequence[Head] = (), told: Sequence[Had] = ()
-    ) -> list[Cid]:
+    def begin(self, state: TopicStream, word: Heads | None = None) -> list[Cid]:
         """See `TopicStream.begin`; a later life goes on from there, too."""
-        missing = state.begin(heads, told)
+        missing = state.begin(word)
         self._storage.begin(state.topic, state.beginning.encode())
         return missing
 

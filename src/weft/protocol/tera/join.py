@@ -37,6 +37,7 @@ from msgspec import Struct, field
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, LookupDone
+from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery
 from weft.protocol.membership import Advert, Cyclon, JoinReply
 from weft.protocol.multi_topic import MultiTopic
@@ -105,6 +106,7 @@ class Joins(Subscriptions[TopicState]):
         self.adverts = Adverts(ctx, general, self.by_topic)
         self._acquaintances = Acquaintances(self.by_topic)
         self._joining: dict[Topic, _Joining] = {}
+        self._answered = Answered(ctx)
 
     def _make_overlay(self, topic: Topic, recent: Recent, scheme: Scheme | None) -> TopicState:
         ctx = self._ctx
@@ -119,6 +121,7 @@ class Joins(Subscriptions[TopicState]):
             scheme or ctx.config.dissemination.scheme,
             recent,
             self._general.informants,
+            self._answered,
         )
 
     # --- the user's wishes ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from weft.documents.run import Proven, Run
 from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
-from weft.protocol.defence import Informants, Silence
+from weft.protocol.defence import Answered, Informants, Silence
 from weft.protocol.delivery import Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
@@ -60,6 +60,7 @@ class TopicState(TopicPart):
 
     __slots__ = (
         "_alone_period",
+        "_answered",
         "_ctx",
         "_delivery",
         "_lost",
@@ -89,8 +90,10 @@ class TopicState(TopicPart):
         scheme: Scheme,
         recent: Recent,
         informants: Informants,
+        answered: Answered,
     ) -> None:
         super().__init__(topic, recent)
+        self._answered = answered
         self._ctx = ctx
         self._delivery = delivery
         self.overlay = overlay
@@ -215,12 +218,18 @@ class TopicState(TopicPart):
             self._quiet = False
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
+        if message.first and not self._answered.offers(self.topic, sender.peer):
+            return
         if not self.entering:  # else it is not known yet what came before this subscription
             comes = self.tree.may_be_queued if self.tree is not None else _never
             recent.on_offer(self._ctx, self.recent, sender, message, comes)
 
-    def on_want(self, sender: Contact, message: Want) -> None:
-        recent.on_want(self._ctx, self.recent, sender, message)
+    def on_want(self, sender: Contact, message: Want | Graft) -> None:
+        def may(size: int) -> bool:
+            linked = sender.peer in self.links.linked
+            return linked or self._answered.repairs(self.topic, sender.peer, size)
+
+        recent.on_want(self._ctx, self.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         new = 0
@@ -251,7 +260,7 @@ class TopicState(TopicPart):
 
     def on_graft(self, sender: Contact, message: Graft) -> None:
         if self.tree is None:
-            recent.on_want(self._ctx, self.recent, sender, message)
+            self.on_want(sender, message)
         elif self.links.adopt(sender):
             self.tree.on_graft(sender, message)
 
@@ -418,7 +427,8 @@ class TopicState(TopicPart):
             self.maintain_links()
 
     def on_join_request(self, sender: Contact, message: JoinRequest) -> None:
-        self.view.on_join_request(sender, self.news(), self.recent.seen())
+        told = self._answered.tells(self.topic, sender.peer)
+        self.view.on_join_request(sender, self.news(), self.recent.seen() if told else [])
         self.maintain_links()
 
     def on_join_walk(self, sender: Contact, message: JoinWalk) -> None:
