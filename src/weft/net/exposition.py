@@ -43,6 +43,7 @@ HELP = {
     "access_points": "Access points to other topics that this peer knows",
     "access_points_stale": "Access points that took no event or newcomer in time, or were lost",
     "agains_received": "Events that came again in another of their topics",
+    "answers_refused": "Long answers kept back from peers that had had their share",
     "confirm_foreign": "Questions about events that are not the asker's own, left unanswered",
     "delivery_seconds": "From publishing, by the publisher's clock, until an event is delivered",
     "dht_disbelieved": "Peers whose words a lookup dropped, as they proved wrong",
