@@ -108,6 +108,26 @@ async def test_without_an_address_the_reason_is_that() -> None:
             await peer.joined(timeout=0)
 
 
+async def test_an_address_that_answered_and_has_gone_is_named_as_such() -> None:
+    async with weft.Peer.open(config=LIVELY) as peer:
+        async with weft.Peer.open(config=LIVELY) as gone:
+            peer.join(gone.address)
+            await peer.joined()
+            assert peer.unanswered == {}
+        await until(lambda: peer.isolated, "the other to be missed")
+        with pytest.raises(weft.IsolatedError) as caught:
+            await peer.joined(timeout=0)
+        assert gone.address in str(caught.value) and "no address" not in str(caught.value)
+
+
+async def test_an_address_that_is_given_later_is_watched_too() -> None:
+    async with weft.Peer.open(config=LIVELY) as gone:
+        address = gone.address
+    async with weft.Peer.open(config=LIVELY) as peer:
+        peer.join(address)
+        await until(lambda: "cannot reach" in peer.unanswered.get(address, ""), "the dial to fail")
+
+
 async def test_a_wrong_network_name_is_the_reason() -> None:
     other = replace(LIVELY, network=replace(LIVELY.network, name="other"))
     async with (

@@ -61,7 +61,7 @@ from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
-from weft.protocol.seam import Collect, Join, Scheme, Strength
+from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
 from weft.store.durable import Durable
 from weft.store.interface import Store
@@ -571,8 +571,7 @@ class Peer:
 
     def join(self, address: str) -> None:
         """Enter the network through one more peer, whatever `open` was given."""
-        self._runtime.check_open()
-        self._runtime.feed(Join((usable(parse_contact, address),)))
+        self._runtime.join(usable(parse_contact, address))
 
     def joined(self, timeout: float | None = None) -> Awaitable[None]:
         """Wait until this peer knows another. After `timeout` seconds an `IsolatedError` says what
@@ -587,7 +586,7 @@ class Peer:
 
     @property
     def unanswered(self) -> dict[str, str]:
-        """The addresses to join by that have not answered so far, and why."""
+        """The addresses to join by that do not answer, or no more, and why."""
         return self._life.unanswered
 
     # --- looking at it --------------------------------------------------------------------------

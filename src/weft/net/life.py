@@ -140,9 +140,10 @@ class Life:
         self._watchers: WeakSet[LifeEvents] = WeakSet()  # one that is not read on goes away
         self.watched = False  # then `look` is wanted after each step of the machine
         self._patience: asyncio.TimerHandle | None = None
-        self._unanswered: dict[PeerId, Contact] = {}  # addresses to join by
+        self._given: dict[PeerId, Contact] = {}  # addresses to join by
+        self._unanswered: dict[PeerId, Contact] = {}  # of these
+        self._answered: set[PeerId] = set()  # of these, at least once
         self._why: dict[PeerId, str] = {}
-        self._joins = False  # it was given addresses to join by
         self._warned_of_loopback = not _is_loopback(me.address)
         self._closed = False
 
@@ -173,7 +174,7 @@ class Life:
 
     @property
     def unanswered(self) -> dict[str, str]:
-        """Addresses to join by that have not answered, and why as far as it is known."""
+        """Addresses to join by that do not answer, and why as far as it is known."""
         return {
             contact_text(contact): self._why.get(peer, "no answer so far")
             for peer, contact in self._unanswered.items()
@@ -181,28 +182,39 @@ class Life:
 
     def alone(self) -> bool:
         """Whether there is no other peer, nor an address to join by that may answer (again)."""
-        return self._isolated() and not self._joins
+        return self._isolated() and not self._given
 
     def _reasons(self) -> str:
-        lines = [f"\n{address}: {why}" for address, why in self.unanswered.items()]
-        return ":" + "".join(lines) if lines else ": it was given no address to join by"
+        if not self._given:
+            return ": it was given no address to join by"
+        gone = self._answered - self._unanswered.keys()
+        found = self.unanswered | {
+            contact_text(self._given[peer]): "answered before, and has gone"
+            for peer in self._given
+            if peer in gone
+        }
+        return ":" + "".join(f"\n{address}: {why}" for address, why in found.items())
 
     # --- for the driver -------------------------------------------------------------------------
 
     def joining(self, contacts: Iterable[Contact], patience_s: float = _JOIN_S) -> None:
         """The peer enters the network by these; those that do not answer for so long are named in
         the log."""
-        self._unanswered = {one.peer: one for one in contacts if one.peer != self._me.peer}
-        self._joins = bool(self._unanswered)
-        for contact in self._unanswered.values():
+        entries = {one.peer: one for one in contacts if one.peer != self._me.peer}
+        self._given |= entries
+        self._unanswered |= entries
+        for contact in entries.values():
             self._look_at_address(contact)
-        if self._unanswered:
+        if entries:
+            if self._patience is not None:
+                self._patience.cancel()
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(patience_s, self._warn_of_silence, patience_s)
 
     def connected(self, contact: Contact) -> None:
         log.info("connected to %s at %s", peer_short(contact.peer), contact.address)
-        self._unanswered.pop(contact.peer, None)
+        if self._unanswered.pop(contact.peer, None) is not None:
+            self._answered.add(contact.peer)
         self._look_at_address(contact)
         self._tell("connected", peer=peer_text(contact.peer), address=contact.address)
 
@@ -212,9 +224,10 @@ class Life:
 
     def unreachable(self, peer: PeerId, fault: Fault | None, reason: str) -> None:
         """A dial failed."""
-        contact = self._unanswered.get(peer)
+        contact = self._given.get(peer)
         if contact is None:
             return
+        self._unanswered[peer] = contact  # perhaps again
         known, self._why[peer] = self._why.get(peer), reason
         if isinstance(fault, WrongPeerFault) and known != reason:
             log.warning("cannot join by %s: %s", contact_text(contact), reason)

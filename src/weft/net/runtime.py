@@ -579,6 +579,12 @@ class Runtime:
         await past_read(self._durable, past, subscription)
         return event
 
+    def join(self, contact: Contact) -> None:
+        """Enter the network through one more peer."""
+        self.check_open()
+        self._life.joining([contact])
+        self.feed(seam.Join((contact,)))
+
     def enter(
         self,
         subscription: Subscription,
