@@ -122,6 +122,40 @@ def test_a_publisher_from_outside_looks_for_more_peers_than_took_its_event() -> 
     assert copies_of(town, answered(town, token)) == {0, 1, 2}
 
 
+def test_a_publisher_from_outside_looks_past_an_access_point_that_does_not_store() -> None:
+    """It takes the event, and it never comes to its disk; the other members store it."""
+    town = Town(6)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.world.publish(town.nodes[5], T, b"event")
+    town.run(1)  # on its way to the publisher's disk
+    fast, town.world.store_ms = town.world.store_ms, 1_000_000
+    access_point = None
+    while access_point is None:
+        town.run(1)
+        access_point = next((n for n in (0, 1, 2) if town.nodes[n].storing), None)
+    town.world.store_ms = fast
+    town.run(1_000)
+    assert [n for n in (0, 1, 2) if not town.stored(n)] == [access_point]
+    token = ask(town, 5, 1)
+    town.run(9_000)
+    assert copies_of(town, answered(town, token)) <= {0, 1, 2} - {access_point}
+
+
+def test_a_publisher_from_outside_looks_past_an_access_point_that_falls_silent() -> None:
+    town = Town(6)
+    town.subscribe(0, 1, 2)
+    town.run(10_000)
+    town.publish(5, every_ms=5_000)
+    (publication,) = town.world.record.publications.values()
+    contact = publication.answers[-1][1].contact
+    (access_point,) = [n for n in (0, 1, 2) if town.nodes[n].contact == contact]
+    town.world.stall(town.nodes[access_point])
+    token = ask(town, 5, 1)
+    town.run(9_000)
+    assert copies_of(town, answered(town, token)) <= {0, 1, 2} - {access_point}
+
+
 def test_members_that_all_refuse_say_why() -> None:
     town = Town(4)
     town.subscribe(0, 1, 2, 3)

@@ -34,7 +34,7 @@ from msgspec import Struct, field
 from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
-from weft.ids import Cid
+from weft.ids import Cid, PeerId
 
 WAITING_MAX = 4_096
 """guess: events of one stream that wait for parents."""
@@ -264,6 +264,11 @@ class Stream:
         """The height of the lowest event that waits for this one."""
         children = [child for child in self._children.get(cid, ()) if child in self.room]
         return min((self.room[child].event.height for child in children), default=None)
+
+    def publishers_above(self, cid: Cid) -> set[PeerId]:
+        """The publishers of the events that wait for this one."""
+        children = [child for child in self._children.get(cid, ()) if child in self.room]
+        return {self.room[child].event.publisher for child in children}
 
     def has_given_up(self, cid: Cid) -> bool:
         """Whether events that name this parent do not wait for it: it was given up, or passed over,

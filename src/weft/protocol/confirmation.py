@@ -8,7 +8,9 @@ key has proven, so nobody can speak for another. The publisher's own copy does n
 The publisher asks members of the topic that it knows, linked ones first, and the access point that
 took its event. Where these are too few, it looks for more (`Routing.find`). A member that has not
 got the event yet, or not on disk, is asked again soon, and ever more seldom, until the caller's
-time is up. A few more than needed are asked, since some may not answer.
+time is up. A few more than needed are asked, since some may not answer. A member that was asked
+`_OFTEN` times is not counted on any more, for it may keep no store, or be gone: others are looked
+for as well.
 
 A member that refused the event says why. One peer's refusal proves nothing, it may lie; but when
 every member that could be asked has refused, that is the answer, with the reason. A member that
@@ -62,6 +64,9 @@ _AGAIN_MS_MAX = 2_000
 """guess: the longest pause between two questions about one run."""
 _MORE = 2
 """guess: peers asked beyond those needed, since some may not answer."""
+_OFTEN = 4
+"""guess: questions to one peer, the last of them 140 ms after the first; what is on its way to a
+disk is there by then, mostly."""
 _WARN_MS = 60_000
 """guess: between two warnings about one topic."""
 _WARNED_MAX = 256
@@ -231,10 +236,12 @@ class Confirmations:
         return sorted(left, key=lambda contact: asking.times.get(contact.peer, 0))
 
     def _ask_more(self, number: int, asking: _Asking) -> None:
-        """Ask as many as are needed, and look for more where too few are known."""
+        """Ask as many as are needed, and look for more where too few are known that may well say
+        so."""
         left = self._open(asking)
         self._ask(number, asking, left[: asking.lacks + _MORE])
-        if len(left) < asking.lacks and not asking.finding:
+        hopeful = [one for one in left if asking.times.get(one.peer, 0) < _OFTEN]
+        if len(hopeful) < asking.lacks and not asking.finding:
             known = [*asking.said, *asking.refused, *asking.asked]
             if not self._routing.is_subscribed(asking.topic):
                 asking.finding = self._routing.find(asking.topic, known)

@@ -138,7 +138,7 @@ class Peer:
                 raise ValueError("history needs a store and a key to sign with")
             self.history = History(
                 *(ctx, library, sign, self.members, self._find, self._route, self._recent),
-                self.dht,
+                *(self.general.known, self.dht),
             )
         self._delivery: Delivery = self.history or Delivery(ctx, self._route, sign)
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)

@@ -14,7 +14,7 @@ from weft.protocol.history.stream import Heads
 from weft.rules.prefix import segment_key
 from weft.sim.network import Partition
 from weft.store.interface import Retention
-from weft.store.reader import read_all
+from weft.store.reader import Since, read_all
 
 
 def assert_same_streams(town: Town, numbers: range | tuple[int, ...], events: int) -> None:
@@ -303,6 +303,25 @@ def test_where_no_member_keeps_a_past_there_is_none_to_wait_for() -> None:
     town.run(5_000)
     history = town.peer(0).history
     assert history is not None and history.has_past(T)
+
+
+@pytest.mark.parametrize("since", [None, "beginning"])
+@pytest.mark.parametrize("before", [3, 40])
+def test_what_no_member_kept_is_asked_of_the_publisher_outside(
+    since: Since | None, before: int
+) -> None:
+    """It published while all members were without a store; 40 are too many to be walked back."""
+    town = Town(2)
+    plain_members(town, 2)
+    town.world.publish(town.nodes[1], T, *(b"%d" % number for number in range(before)))
+    town.run(5_000)
+    town.subscribe(0, since=since)
+    town.run(10_000)
+    for _ in range(3):
+        town.publish(1)
+    town.run(20_000)
+    assert not history(town, 0).fetch
+    assert town.stream(0) == town.stream(1) and len(town.stream(0)) == before + 3
 
 
 def test_it_begins_where_the_only_member_with_a_store_stands() -> None:

@@ -2,7 +2,9 @@
 
 Routing may bring an event before its parent, so a gap is given `patience_ms` to close by itself.
 The peer that brought the event very likely has its parent too, so it is asked first; then other
-members of the topic, one after another; then, with a DHT, the peers that provide the block. When
+members of the topic, one after another; then the publisher of the event that lacks it, if this peer
+knows where that is: a publisher from outside of the topic may be the only peer that has what it
+published while no member kept a store. Then, with a DHT, the peers that provide the block. When
 all were asked in vain, asking pauses for `retry_ms` and begins again; after `give_up_ms` the block
 is given up: the stream goes on without it, and the counter `history_given_up` says so.
 
@@ -180,17 +182,20 @@ class Fetch:
         self,
         ctx: Context,
         members: Callable[[Topic], list[Contact]],
+        publishers_above: Callable[[Topic, Cid], list[Contact]],
         height_above: Callable[[Topic, Cid], int | None],
         providers: Providers,
         take_in: Callable[[Topic, Cid, bytes, Contact | None], None],
         give_up: Callable[[Topic, Cid, bool], None],
     ) -> None:
-        """`height_above` tells the height of an event that names another one, as far as one is
-        known; `take_in` gets each block that came, with its sender unless it came from the DHT, and
-        `forget`s it here; `give_up` is told of blocks that no peer has, and whether they were only
-        hearsay."""
+        """`publishers_above` names the publishers of events that name another one, as far as this
+        peer knows where they are, and `height_above` tells the height of such an event, as far as
+        one is known; `take_in` gets each block that came, with its sender unless it came from the
+        DHT, and `forget`s it here; `give_up` is told of blocks that no peer has, and whether they
+        were only hearsay."""
         self._ctx = ctx
         self._members = members
+        self._publishers_above = publishers_above
         self._height_above = height_above
         self._providers = providers
         self._take_in = take_in
@@ -338,7 +343,7 @@ class Fetch:
         limits = self._ctx.config.history
         while self._idle and len(self.requests) < limits.requests_max:
             first = next(iter(self._idle))
-            contact = self._next_source(self._wants[first])
+            contact = self._next_source(first)
             if contact is None:
                 del self._idle[first]
                 self._nobody_left(first)
@@ -349,14 +354,17 @@ class Fetch:
 
     def _may_ask(self, cid: Cid, topic: Topic, contact: Contact) -> bool:
         want = self._wants[cid]
-        return want.topic == topic and contact.peer not in want.asked
+        asked = contact.peer in want.asked or contact.peer == self._ctx.me.peer
+        return want.topic == topic and not asked
 
-    def _next_source(self, want: _Want) -> Contact | None:
+    def _next_source(self, cid: Cid) -> Contact | None:
+        want = self._wants[cid]
         members = [] if want.hearsay else self._members(want.topic)
         for contact in (*want.sources.values(), *want.providers.values(), *members):
-            if contact.peer not in want.asked and contact.peer != self._ctx.me.peer:
+            if self._may_ask(cid, want.topic, contact):
                 return contact
-        return None
+        publishers = [] if want.hearsay else self._publishers_above(want.topic, cid)
+        return next((one for one in publishers if self._may_ask(cid, want.topic, one)), None)
 
     def _ask(self, topic: Topic, contact: Contact, cids: list[Cid]) -> None:
         ctx = self._ctx

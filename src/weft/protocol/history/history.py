@@ -181,22 +181,25 @@ class History(Delivery):
         find: Find,
         route: Route,
         recent: Callable[[Topic], Recent | None],
+        neighbours: Callable[[], list[Contact]],
         dht: Kademlia | None,
     ) -> None:
         """`members` names members of a topic, those to ask first; `find` looks for some from
-        outside of it; `route` spreads an event; `recent` is what routing has seen of a topic."""
+        outside of it; `route` spreads an event; `recent` is what routing has seen of a topic;
+        `neighbours` are peers of the network that this one knows, whatever their topics."""
         super().__init__(ctx, route, sign)
         self._recent = recent
         self._library = library
         self._sign = sign
         self._members = members
+        self._neighbours = neighbours
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
         self._sought: dict[Cid, list[FindEvent]] = {}  # by users
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
         self.fetch = Fetch(
-            *(ctx, members, self._height_above, self._providers),
+            *(ctx, members, self._publishers_above, self._height_above, self._providers),
             *(self._on_block, self._on_given_up),
         )
         self.versions = Versions(ctx, library.get)
@@ -335,6 +338,12 @@ class History(Delivery):
         """The height of an event that names this one; None where none that does is at hand."""
         found = self.readers.get(topic)
         return found.stream.dag.lowest_child(cid) if found is not None else None
+
+    def _publishers_above(self, topic: Topic, cid: Cid) -> list[Contact]:
+        """The publishers of the events that wait for this one, of those that this peer knows."""
+        found = self.readers.get(topic)
+        publishers = found.stream.dag.publishers_above(cid) if found is not None else ()
+        return [one for one in self._neighbours() if one.peer in publishers] if publishers else []
 
     def _answer_sought(self, cid: Cid, block: bytes | None) -> None:
         for command in self._sought.pop(cid, ()):
@@ -765,6 +774,11 @@ def handlers(ctx: Context, history: History | None) -> Handlers:
         if message.answer:
             ctx.send(sender, keeps_none(message.topic))
 
+    def on_blocks_request(sender: Contact, message: BlocksRequest) -> None:
+        """So that another peer is asked at once."""
+        refuse(sender, message)
+        ctx.send(sender, BlocksReply(message.topic, message.request, [], lacking=message.cids))
+
     def on_page_request(sender: Contact, message: PageRequest) -> None:
         refuse(sender, message)
         ctx.send(sender, keeps_none(message.topic))
@@ -772,10 +786,11 @@ def handlers(ctx: Context, history: History | None) -> Handlers:
     def keeps_none(topic: Topic) -> Heads:
         return Heads(topic, [], answer=False, kept=False)
 
-    kinds = (BlocksRequest, BlocksReply, PageReply, TopicNews, SubTopicReply, SubTopicRequest)
+    kinds = (BlocksReply, PageReply, TopicNews, SubTopicReply, SubTopicRequest)
     return {
         **dict.fromkeys(kinds, refuse),
         Heads: on_heads,
+        BlocksRequest: on_blocks_request,
         PageRequest: on_page_request,
     }
 

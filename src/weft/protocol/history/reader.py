@@ -55,7 +55,7 @@ the subscription ends after `walk_back_max` steps: the past was not asked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Annotated, NamedTuple
 
@@ -503,7 +503,9 @@ class Reader:
         whether a search began too high."""
         below, self._climbed = self._climbed, max(self._climbed, event.height)
         if self._wanted is not None:
-            if not self._members(self._topic):
+            if self._members(self._topic):
+                self._leave_to_reading(taken.missing, source)
+            else:
                 self._fetch.want(self._topic, taken.missing, source, patient=not taken.vouched)
             return False
         if self._state is State.SEARCHING and paged:
@@ -511,9 +513,8 @@ class Reader:
             self._walked = 0
             return True
         if self.reading:
-            if source is not None and not paged:
-                for cid in taken.missing:
-                    self._brought[cid] = source
+            if not paged:
+                self._leave_to_reading(taken.missing, source)
             return False
         if self._state is State.LOST:
             self._go(Step.GAP)
@@ -529,8 +530,15 @@ class Reader:
             patient = not taken.vouched
             self._fetch.want(self._topic, taken.missing, source, patient)
         else:
+            self._leave_to_reading(taken.missing, source)
             self._read(source, self._behind())
         return False
+
+    def _leave_to_reading(self, missing: Iterable[Cid], source: Contact | None) -> None:
+        """What a reading does not bring is asked of this peer then."""
+        if source is not None:
+            for cid in missing:
+                self._brought[cid] = source
 
     # --- pages ------------------------------------------------------------------------------------
 
