@@ -203,6 +203,38 @@ async def test_an_acknowledgement_of_an_earlier_consumer_takes_no_place_back() -
             assert payloads(await take(consumer, 1)) == [b"6"]
 
 
+async def test_a_name_that_began_now_gets_again_what_it_did_not_acknowledge(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        await peer.subscribe(T)
+        await publish(peer, 1, 2)
+        async with peer.consume(T, name="billing", after="now") as consumer:
+            await publish(peer, 3, 4)
+            assert payloads(await take(consumer, 1)) == [b"3"]
+    async with (
+        weft.Peer.open(config=keeping(), store=path) as peer,
+        peer.consume(T, name="billing", after="now") as again,
+    ):
+        assert payloads(await take(again, 2)) == numbered(3, 4)
+
+
+async def test_a_first_place_that_cannot_be_written_is_told_and_tried_again() -> None:
+    store = FullStore()
+    store.full = True
+    async with (
+        weft.Peer.open(config=keeping(), store=store) as peer,
+        peer.consume(T, name="billing", after="now") as consumer,
+    ):
+        began = consumer.position
+        await publish(peer, 1, 1)
+        with pytest.raises(StoreFull):
+            await anext(consumer)
+        assert payloads(await take(consumer, 1)) == [b"1"]
+        assert store.acked(Topic(T), "billing") == began
+
+
 async def test_a_long_past_is_waited_for_as_long_as_it_comes() -> None:
     async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
         sub = await peer.subscribe(T)

@@ -307,8 +307,8 @@ class Peer:
         With a `name`, `await note.ack()` keeps the place here, and the next consumer of that name
         goes on after the last event acknowledged (at least once). A program that keeps
         `note.position` in one transaction with its own results gives it back as `after` (exactly
-        once). `after` None: from the beginning; "now": what comes from now on. A name that has a
-        place already goes on from there.
+        once). `after` None: from the beginning; "now": what comes into the store from now on, which
+        may be older than now (docs/api.md). A name that has a place already goes on from there.
 
         A position that cannot be read on from is a `PositionError`; one from which events have
         been dropped by retention since is a `PositionGap`, here or while reading. None goes on from

@@ -36,7 +36,7 @@ from weft.net.timers import Timers
 from weft.protocol.history.stream import handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
-from weft.store.cursor import After, Cursor, PositionError, PositionUnknown, Read
+from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown, Read
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 
@@ -137,6 +137,22 @@ class Acknowledge:
         self._writing: asyncio.Future[list[Outcome]] | None = None  # the last one that was written
         self._written = 0  # up to where that goes
         self._replaced = False
+        self._began: str | None = None  # the first place, as long as it is not on disk
+
+    def begin(self, position: str) -> None:
+        """Keep a name's first place, before anything is handed out."""
+        self._began = position
+        self._writing = self._write(position)
+        self._writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def begun(self) -> None:
+        """Returns once the first place is on disk. If that failed, it is tried again."""
+        if self._began is None:
+            return
+        if self._writing is None:
+            self._writing = self._write(self._began)
+        await self._on_disk(self._writing)
+        self._began = None
 
     def hand_out(self, position: str) -> None:
         self._handed += 1
@@ -158,17 +174,23 @@ class Acknowledge:
                 "acknowledged: it comes again there"
             )
         if self._writing is None or number > self._written:
-            batch = Batch(_now_ms(), acks=((self._topic, self._name, position),))
-            self._writing, self._written = self._durable.submit(batch), number
-        writing, written = self._writing, self._written
+            self._writing, self._written = self._write(position), number
+        written = self._written
+        await self._on_disk(self._writing)
+        for earlier in list(takewhile(lambda one: self._order[one] <= written, self._order)):
+            del self._order[earlier]
+
+    def _write(self, position: str) -> asyncio.Future[list[Outcome]]:
+        batch = Batch(_now_ms(), acks=((self._topic, self._name, position),))
+        return self._durable.submit(batch)
+
+    async def _on_disk(self, writing: asyncio.Future[list[Outcome]]) -> None:
         try:
             await asyncio.shield(writing)
         except StoreError:
             if self._writing is writing:
                 self._writing = None  # the next word is written, whatever it is about
             raise
-        for earlier in list(takewhile(lambda one: self._order[one] <= written, self._order)):
-            del self._order[earlier]
 
     @property
     def place(self) -> str | None:
@@ -223,6 +245,10 @@ class Consumer:
         self._cursor = None if self._after is None else self._known()
         if self._cursor is not None and self._cursor.lacks_past:
             self._cursor = None  # what it covers and comes later would be taken for news
+        if self.acknowledge is not None and self._cursor is not None and after == NOW and not place:
+            # For the next life of this program, now is a later time: what this one was handed and
+            # did not acknowledge comes again only if the place where it began is on disk.
+            self.acknowledge.begin(self._cursor.position)
         self._reads: deque[Read] = deque()
         self._at_once = _FIRST_PAGE
         self._reading = False
@@ -278,6 +304,8 @@ class Consumer:
         try:
             if self._cursor is None:
                 await self._wait_for_past()
+            if self.acknowledge is not None and not self.closed:
+                await self.acknowledge.begun()
             if self.closed:
                 return
             self._more.clear()
