@@ -1,4 +1,4 @@
-"""What the processes below this one use: Spark's Java process and its Python workers.
+"""What this process and those below it use: Spark's Java process and its Python workers.
 
 Linux forgets what a process used when it ends and nobody waits for it, as happens to Spark's
 Python workers. So they are looked at again and again while something is measured, and what was last
@@ -48,9 +48,10 @@ def children(without: int | None = None) -> dict[int, list[str]]:
 
 
 class Watch:
-    """What the processes below this one use in all, and the most memory that they and this one have
-    at once, while a `with` block runs. The driver is this process and those that it started itself:
-    Java, but not the Python workers below it."""
+    """What this thread and the processes below this one use in all, and the most memory that they
+    and this one have at once, while a `with` block runs; watching has a thread of its own, which
+    does not count. The driver is this process and those that it started itself: Java, but not the
+    Python workers below it."""
 
     def __init__(self, without: int | None = None) -> None:
         self._without = without
@@ -59,6 +60,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._before = 0.0
+        self._own_before = 0.0
         self.peak_bytes = 0  # what processes share is counted in each
         self.driver_peak_bytes = 0
 
@@ -86,6 +88,7 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._before = self._look()
+        self._own_before = time.thread_time()
         self._thread.start()
         return self
 
@@ -96,7 +99,7 @@ class Watch:
     @property
     def cpu_seconds(self) -> float:
         """User and system time since the beginning."""
-        return self._look() - self._before
+        return self._look() - self._before + time.thread_time() - self._own_before
 
 
 def timed(

@@ -123,11 +123,9 @@ def ingested(spark: SparkSession, csv: Path, folder: Path) -> dict[str, float]:
 
 def profiled(spark: SparkSession, folder: Path) -> dict[str, float]:
     held = tables.read_parts(spark, folder, tables.finished(folder), MEMBERSHIP)
-    found = {
-        f"{row.kind} {row['size']}": float(row["count"])
-        for row in held.transform(profile.distribution).collect()
-    }
-    pairs = profile.correlations(spark, held, ())
+    counted = [row.asDict() for row in held.transform(profile.distribution).collect()]
+    found = {f"{row['kind']} {row['size']}": float(row["count"]) for row in counted}
+    pairs = profile.correlations(spark, held, (), nodes=profile.nodes_in(counted))
     [row] = pairs.transform(profile.correlation_summary).collect()
     names = ("topics", "mean", "median", "percentile_99", "largest")
     return found | {name: float(row[name]) for name in names}

@@ -39,6 +39,12 @@ def test_what_ended_processes_used_counts() -> None:
     assert watch.peak_bytes > watch.driver_peak_bytes > 1_000_000
 
 
+def test_what_this_process_uses_counts_as_well() -> None:
+    with Watch() as watch:
+        sum(range(1_000_000))
+        assert watch.cpu_seconds > 0
+
+
 def test_some_work_is_timed() -> None:
     result, cost = timed(lambda: run(BURN.format(seconds=0.05, after="")) or "done")
     assert result == "done"

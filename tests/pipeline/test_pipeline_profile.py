@@ -25,6 +25,7 @@ from weft.pipeline.profile import (
     correlations,
     distribution,
     fitted,
+    nodes_in,
 )
 from weft.pipeline.schemas import CORRELATION, CORRELATION_SUMMARY, DISTRIBUTION, FIT, MEMBERSHIP
 
@@ -68,6 +69,10 @@ def test_correlations_of_all_pairs_as_they_are_and_shuffled(spark: SparkSession)
     # Of four nodes three have the first topic, two the second, and both of these the first.
     assert rows[0, 0, 1] == pytest.approx((4 * 2 - 3 * 2) / np.sqrt(3 * 1 * 2 * 2))
     assert rows[4, 0, 1] == pytest.approx(matrix_of(shuffled(arrays, 4), topics)[0, 1])
+    # How many nodes there are is known from the distributions.
+    nodes = nodes_in(row.asDict() for row in frame.transform(distribution).collect())
+    [known] = correlations(spark, frame, (), popular=2, nodes=nodes).collect()
+    assert (nodes, known.value) == (4, rows[0, 0, 1])
     with pytest.raises(ValueError, match="from 1 on"):
         correlations(spark, frame, (0,))
 

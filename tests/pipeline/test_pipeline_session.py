@@ -24,6 +24,7 @@ from weft.pipeline.session import (
     SessionSettings,
     opened,
     reason_of,
+    setting,
 )
 
 PATIENCE_SECONDS = 900.0  # a start takes some 5 s on an idle machine
@@ -188,6 +189,14 @@ def test_workers_run_this_python_with_this_package_and_one_thread(spark: SparkSe
 
     facts = [row.fact for row in spark.range(0, 1, 1, 1).mapInArrow(look, "fact string").collect()]
     assert facts == [sys.executable, str(SOURCE / "weft" / "__init__.py"), *["1"] * len(ONE_THREAD)]
+
+
+def test_a_setting_holds_for_a_while(spark: SparkSession) -> None:
+    name, unknown = "spark.sql.files.openCostInBytes", "spark.sql.weft.unheard"
+    before = spark.conf.get(name)
+    with setting(spark, name, "77"), setting(spark, unknown, "x"):
+        assert (spark.conf.get(name), spark.conf.get(unknown)) == ("77", "x")
+    assert (spark.conf.get(name), spark.conf.get(unknown, "none")) == (before, "none")
 
 
 def test_the_environment_is_as_before_once_spark_has_started(spark: SparkSession) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from weft.pipeline import tables
+from weft.pipeline.location import Location
 from weft.pipeline.schemas import NUMBER, TEXT, WHOLE, columns
 
 SHAPE = columns(point=TEXT, seed=WHOLE, load=NUMBER)
@@ -91,3 +94,30 @@ def test_a_plain_table_that_fails_to_be_written_leaves_the_older_one(
         tables.write(broken, folder)
     assertDataFrameEqual(tables.read(spark, folder, SHAPE), older)
     assert [path.name for path in tmp_path.iterdir()] == ["loads.parquet"]
+
+
+def test_numbers_are_written_as_differences_and_repeated_texts_as_codes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [("p", number, 1.0) for number in range(50)]
+    table = Location.of(tmp_path / "rows")
+    [file] = tables.write_files(spark.createDataFrame(rows, SHAPE).coalesce(1), table)
+    group = parquet.read_metadata(tmp_path / "rows" / file.name).row_group(0)
+    found = {group.column(n).path_in_schema: group.column(n).encodings for n in range(3)}
+    assert "DELTA_BINARY_PACKED" in found["seed"]
+    assert "RLE_DICTIONARY" in found["point"] and "RLE_DICTIONARY" not in found["load"]
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "PLAIN"])
+def test_texts_are_read_as_codes_however_they_are_written(tmp_path: Path, encoding: str) -> None:
+    """Arrow reads no codes of texts that are written as differences."""
+    points = ["p1", "p2", "p1", None]
+    table = pyarrow.table({"point": points, "seed": [1, 2, 3, 4]})
+    parquet.write_table(
+        table, tmp_path / "rows", use_dictionary=False, column_encoding={"point": encoding}
+    )
+    place = Location.of(tmp_path / "rows")
+    [batch] = tables.read_batches(place, [0], SHAPE, ["point"], 100)
+    assert pyarrow.types.is_dictionary(batch.column("point").type)
+    assert batch.column("point").to_pylist() == points
+    assert batch.column("load").to_pylist() == [None] * 4

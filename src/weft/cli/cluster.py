@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from weft.cli.output import table
+from weft.cli.output import say, table
 from weft.cli.parser import whole_option
 from weft.cli.problem import FAILED, Problem
 
@@ -67,24 +66,24 @@ def _up(args: argparse.Namespace, folder: Path) -> int:
     from weft.pipeline.cluster import Size, default_folder, up
 
     size = Size(args.workers, args.cores, args.memory)
-    _say("starting a master and its workers")
+    say("starting a master and its workers")
     cluster = up(folder, size, args.port, args.ui_port, args.listen)
     print(f"master  {cluster.master}")
     print(f"page    {cluster.page}")
-    _say(f"workers that are there: {size.workers}, with {size.cores} × {size.memory} each")
+    say(f"workers that are there: {size.workers}, with {size.cores} × {size.memory} each")
     if folder.resolve() != default_folder().resolve():
-        _say(f"jobs find it with WEFT_CLUSTER={folder.resolve()}")
-    _say("'weft cluster down' ends it")
+        say(f"jobs find it with WEFT_CLUSTER={folder.resolve()}")
+    say("'weft cluster down' ends it")
     return 0
 
 
 def _join(args: argparse.Namespace, folder: Path) -> int:
     from weft.pipeline.cluster import Size, join
 
-    _say("starting workers")
+    say("starting workers")
     cluster = join(folder, Size(args.workers, args.cores, args.memory), args.listen)
     print(f"master  {cluster.master}")
-    _say(f"workers of the cluster in all: {cluster.size.workers}")
+    say(f"workers of the cluster in all: {cluster.size.workers}")
     return 0
 
 
@@ -112,7 +111,7 @@ def _status(args: argparse.Namespace, folder: Path) -> int:
         print(f"job     {job['name']} ({job['cores']} cores)")
     missing = cluster.size.workers - cluster.workers_alive()
     if missing:
-        _say(f"{missing} of {cluster.size.workers} workers are lost")
+        say(f"{missing} of {cluster.size.workers} workers are lost")
     return FAILED if missing else 0
 
 
@@ -120,9 +119,5 @@ def _down(args: argparse.Namespace, folder: Path) -> int:
     from weft.pipeline.cluster import down
 
     ended = down(folder)
-    _say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
+    say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
     return 0
-
-
-def _say(text: str) -> None:
-    print(f"weft: {text}", file=sys.stderr)

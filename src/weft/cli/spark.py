@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from errno import ENOSPC
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
+from weft.cli.output import say
 from weft.cli.parser import whole_option
 from weft.cli.problem import USAGE, Problem
 
@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
 
     folder = default_folder()
     if args.action == "up":
-        _say("starting Spark")
+        say("starting Spark")
         made = up(folder, args.memory or "", args.cores or 0)
         print(made.address)
-        _say("commands use it from now on; 'weft spark down' ends it")
+        say("commands use it from now on; 'weft spark down' ends it")
     elif args.action == "down":
         ended = down(folder)
-        _say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
+        say(f"ended {ended} processes" if ended else "nothing ran any more; cleaned up")
     else:
         known = described(folder)
         if known is None:
@@ -78,10 +78,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"processes  {len(known.processes())}")
         print(f"code       {known.source}")
     return 0
-
-
-def _say(text: str) -> None:
-    print(f"weft: {text}", file=sys.stderr)
 
 
 def master_option(parser: argparse.ArgumentParser) -> None:

@@ -14,10 +14,10 @@ from weft.cli.spark import master_option, session
 
 HELP = "Ask a lake in SQL"
 DETAILS = """
-Spark answers, in its SQL. The tables are memberships, users, topics, rejects, sources, quality and
-trace, and universe_NAME for each universe (a '-' in the name is '_'); 'columns' says what their
-columns mean. Prints a table, or with --json a list of objects. Without a query: the tables with
-their columns.
+Spark answers, in its SQL. The tables are memberships, events, users, topics, rejects, sources,
+quality and trace, and universe_NAME for each universe (a '-' in the name is '_'); 'columns' says
+what their columns mean. Prints a table, or with --json a list of objects. Without a query: the
+tables with their columns.
 """
 EXAMPLES = """
 weft sql lake

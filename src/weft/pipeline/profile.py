@@ -16,7 +16,7 @@ Kept as a folder of tables (`make`):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,11 @@ def distribution(memberships: DataFrame) -> DataFrame:
     return selected(counted, DISTRIBUTION)
 
 
+def nodes_in(counted: Iterable[Mapping[str, Any]]) -> int:
+    """How many nodes the rows of a `DISTRIBUTION` are of."""
+    return sum(row["count"] for row in counted if row["kind"] == SUBSCRIPTIONS)
+
+
 def fitted(frame: DataFrame, *by: str) -> DataFrame:
     """Distributions (`size`, `count`) → the power law closest to each: the columns of `FIT`."""
     shape = joined(StructType([frame.schema[name] for name in by]), FIT)
@@ -104,16 +109,19 @@ def correlations(
     memberships: DataFrame,
     shuffles: Sequence[int] = (1,),
     popular: int = POPULAR,
+    nodes: int | None = None,
 ) -> DataFrame:
     """The correlation of every two of the most popular topics, as they are and after each shuffle:
-    `CORRELATION`. The numbers of shuffles are their seeds.
+    `CORRELATION`. The numbers of shuffles are their seeds. How many nodes there are is counted,
+    unless it is known (`nodes_in`).
 
     With n nodes, s and t subscribers and c in common, the correlation of two topics is
     (n·c − s·t) / √(s(n − s)·t(n − t)).
     """
     if min(shuffles, default=1) < 1:
         raise ValueError("shuffles are numbered from 1 on")
-    nodes = memberships.select("user").distinct().count()
+    if nodes is None:
+        nodes = memberships.select("user").distinct().count()
     places = memberships.transform(most_popular, popular, nodes)
     rows = [(*row, place) for place, row in enumerate(places.collect())]
     chosen = spark.createDataFrame(rows, _CHOSEN)
@@ -253,7 +261,8 @@ def make(
     tables.write(counted.transform(fitted, "kind").coalesce(1), out / "fits.parquet")
     watch(2, "correlating and shuffling")
     numbers = range(1, shuffles + 1)
-    pairs = correlations(spark, memberships, numbers, popular)
+    nodes = nodes_in(tables.read_small(out / "distribution.parquet"))
+    pairs = correlations(spark, memberships, numbers, popular, nodes)
     tables.write(pairs, out / "correlation.parquet")
     watch(3, "summing up")
     summary = table(spark, out, "correlation").transform(correlation_summary)

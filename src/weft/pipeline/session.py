@@ -284,6 +284,20 @@ def parallelism(spark: SparkSession) -> int:
     return int(known)
 
 
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Meanwhile, what this session plans goes by another value of one of Spark SQL's settings."""
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
+
+
 def cancel(spark: SparkSession) -> None:
     """End what Spark does for this session."""
     if is_remote(spark):

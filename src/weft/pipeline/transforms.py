@@ -44,7 +44,7 @@ def over_seeds(*by: str, value: str = "value", keep: tuple[str, ...] = ()) -> Tr
         merged = per_seed.groupBy(*by).agg(
             F.avg("value").alias("mean"),
             F.stddev_samp("value").alias("std"),
-            _count("seeds"),
+            count("seeds"),
             *kept,
         )
         half = _student_t(F.col("seeds") - 1) * F.col("std") / F.sqrt("seeds")
@@ -71,7 +71,7 @@ def spread(*by: str, value: str) -> Transform:
             F.avg(value).alias("mean"),
             F.stddev_pop(value).alias("std"),
             F.max(value).alias("max"),
-            _count("count"),
+            count("count"),
         )
         return grouped.select(
             *by,
@@ -196,7 +196,8 @@ def judged(frame: DataFrame) -> DataFrame:
     return selected(frame.withColumn("passed", verdict), JUDGED)
 
 
-def _count(name: str) -> Column:
+def count(name: str) -> Column:
+    """How many rows a group has."""
     return F.count(F.lit(1)).alias(name)
 
 

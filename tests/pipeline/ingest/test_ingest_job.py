@@ -177,13 +177,20 @@ def test_an_interruption_leaves_the_lake_as_it_was(
     assert content(lake) == before
 
 
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"FEW_PAIRS": 0, "ONE_TASK": 2},  # many rows of few names
+        {"FEW_PAIRS": 0, "ONE_TASK": 0, "NAMES_SENT": 0},
+    ],
+)
 def test_new_files_add_and_numbers_stay(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
 ) -> None:
     """Whatever is done for few rows and for many."""
-    for limit in ("FEW_PAIRS", "ONE_TASK", "NAMES_SENT") if many else ():
-        monkeypatch.setattr(job, limit, 0)
+    for limit, rows in limits.items():
+        monkeypatch.setattr(job, limit, rows)
     one, two, lake = tmp_path / "one.csv", tmp_path / "two.tsv.gz", tmp_path / "lake"
     one.write_text(FIRST)
     two.write_bytes(gzip.compress(SECOND.encode()))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.ids import PeerId, base58_encode, peer_text
+from weft.ids import PeerId, base58_encode, peer_text, varint
 from weft.pipeline.traces.forms import Converted, Form, Reading, convert, line_of, record_in
 from weft.pipeline.traces.libp2p import (
     RECORD,
@@ -23,7 +23,6 @@ from weft.pipeline.traces.libp2p import (
     Shape,
     decoded,
     encoded,
-    varint,
 )
 from weft.trace import FIELDS, KINDS
 

@@ -106,17 +106,17 @@ def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path
     with (tmp_path / "engine.jsonl").open("wb") as file:
         events = Events(world, EventTrace(held, file))
         world.run(20)
-        assert world.general_load is not None and world.topics.handled is not None
-        world.topics.handled[:] = 0
+        assert world.general_load is not None and world.topics.loads is not None
+        world.topics.loads[:] = 0
         for tick in range(12):
             world.step()
             topics = random_peers(2, held.topics, 5, "topic", tick)
             events.publish(topics, random_peers(2, held.peers, 5, "publisher", tick))
             events.advance()
         while not events.is_over:
-            world.topics.handled, kept = None, world.topics.handled
+            world.topics.loads, kept = None, world.topics.loads
             world.step()
-            world.topics.handled = kept
+            world.topics.loads = kept
             events.advance()
     counts, totals = world.counts, events.totals
     found = measure(spark, find([tmp_path / "engine.jsonl"]), tmp_path / "out")

@@ -25,7 +25,7 @@ import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar, cast
@@ -42,7 +42,7 @@ from weft.pipeline import delta
 from weft.pipeline.ingest.options import BadInput
 from weft.pipeline.location import Location
 from weft.pipeline.schemas import TEXT, WHOLE, columns
-from weft.pipeline.session import parallelism
+from weft.pipeline.session import parallelism, setting
 
 HEAD = 1 << 16
 TAIL = 1 << 6
@@ -392,15 +392,9 @@ def check_unchanged(files: Iterable[Inspected]) -> None:
             raise BadInput(f"{file.path}: changed while it was read; nothing was added")
 
 
-@contextmanager
-def cheaply_opened(spark: SparkSession) -> Iterator[None]:
+def cheaply_opened(spark: SparkSession) -> AbstractContextManager[None]:
     """Meanwhile, tasks of this session take as many small files as they can well read."""
-    before = str(spark.conf.get(OPEN_COST))
-    spark.conf.set(OPEN_COST, str(OPEN_BYTES))
-    try:
-        yield
-    finally:
-        spark.conf.set(OPEN_COST, before)
+    return setting(spark, OPEN_COST, str(OPEN_BYTES))
 
 
 def linked(files: Sequence[Inspected], folder: Path) -> list[str]:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, selected
+from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined, selected
 from weft.pipeline.traces.pieces import steps, subscribed
 from weft.protocol import delivery
 from weft.rules.fairness import jain
@@ -194,27 +195,31 @@ def upper_end(value: Column) -> Column:
 # --- messages -------------------------------------------------------------------------------------
 
 
-def messages(traffic: DataFrame, notifications: DataFrame) -> DataFrame:
-    """Traffic → messages by kind (MESSAGES); `notifications` holds their number."""
+def messages(traffic: DataFrame, notifications: DataFrame, by: Sequence[str] = ()) -> DataFrame:
+    """Traffic → messages by kind (MESSAGES); the last column of `notifications` is their number.
+
+    `by` names columns that tell several runs apart, and parts of them: they stand in front. Those
+    that `notifications` has, too, say which number is for which."""
     sent = F.col("kind") == delivery.SEND_RPC
-    counted = traffic.where(F.col("rpc").isNotNull()).groupBy("rpc")
+    counted = traffic.where(F.col("rpc").isNotNull()).groupBy(*by, "rpc")
     by_kind = counted.agg(
         F.coalesce(F.sum(F.when(sent, F.col("messages"))), F.lit(0)).alias("sent"),
         F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
         _of(delivery.RECV_RPC, "received"),
         _of(delivery.DROP_RPC, "dropped"),
     )
-    of_all = by_kind.crossJoin(F.broadcast(notifications.toDF("notifications")))
+    *shared, _ = notifications.columns
+    given = F.broadcast(notifications.toDF(*shared, "notifications"))
+    of_all = by_kind.join(given, shared) if shared else by_kind.crossJoin(given)
     number = F.nullif(F.col("notifications"), F.lit(0))
-    return selected(
-        of_all.select(
-            group_of_kind("rpc").alias("group"),
-            *("rpc", "sent", "bytes_sent", "received", "dropped"),
-            (F.col("sent") / number).alias("per_notification"),
-            (F.col("bytes_sent") / number).alias("bytes_per_notification"),
-        ),
-        MESSAGES,
+    found = of_all.withColumns(
+        {
+            "group": group_of_kind("rpc"),
+            "per_notification": F.col("sent") / number,
+            "bytes_per_notification": F.col("bytes_sent") / number,
+        }
     )
+    return selected(found, joined(StructType([traffic.schema[name] for name in by]), MESSAGES))
 
 
 # --- peers and topics -----------------------------------------------------------------------------
@@ -228,17 +233,7 @@ def peers(
     before: DataFrame | None = None,
 ) -> DataFrame:
     """Traffic → what each peer did (PEER_LOAD). Every peer that wrote a record has a row."""
-    sent = F.col("kind") == delivery.SEND_RPC
-    payload = sent & (group_of_kind("rpc") == PAYLOAD)
-    load = traffic.groupBy("peer").agg(
-        _of(delivery.SEND_RPC, "sent"),
-        _of(delivery.RECV_RPC, "received"),
-        F.coalesce(F.sum(F.when(payload, F.col("messages"))), F.lit(0)).alias("payload_sent"),
-        F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
-        _of(delivery.PUBLISH_MESSAGE, "published"),
-        _of(delivery.DELIVER_MESSAGE, "deliveries"),
-        _of(delivery.DUPLICATE_MESSAGE, "duplicates"),
-    )
+    load = traffic.transform(loads, "peer")
     linked = receipts.groupBy("peer").agg(
         F.sum("parasites").alias("parasites"),
         F.sum("routed").alias("routed"),
@@ -251,6 +246,35 @@ def peers(
     every = every.join(connections.transform(connected, before), "peer", "left")
     counts = ["topics", "parasites", "routed", "links", "topic_links"]
     return selected(every.fillna(0, counts), PEER_LOAD)
+
+
+def loads(traffic: DataFrame, *by: str) -> DataFrame:
+    """Traffic → what was sent, received, published and delivered, by peer or by other columns."""
+    sent = F.col("kind") == delivery.SEND_RPC
+    payload = sent & (group_of_kind("rpc") == PAYLOAD)
+    return traffic.groupBy(*by).agg(
+        _of(delivery.SEND_RPC, "sent"),
+        _of(delivery.RECV_RPC, "received"),
+        F.coalesce(F.sum(F.when(payload, F.col("messages"))), F.lit(0)).alias("payload_sent"),
+        F.sum(F.when(sent, F.col("bytes"))).alias("bytes_sent"),
+        _of(delivery.PUBLISH_MESSAGE, "published"),
+        _of(delivery.DELIVER_MESSAGE, "deliveries"),
+        _of(delivery.DUPLICATE_MESSAGE, "duplicates"),
+    )
+
+
+def copied(receipts: DataFrame, latencies: DataFrame, *by: str) -> DataFrame:
+    """Copies of events that came to peers (`copies`, `parasites` of RECEIPT_PIECE), deliveries to
+    others than the publisher (`deliveries` of LATENCY), and the one over the other: the one count
+    of copies per delivery that there is. `by` tells several runs apart."""
+    came = receipts.groupBy(*by).agg(
+        _total("copies"), _total("parasites"), _total("routed").alias("parasites_routed")
+    )
+    given = latencies.groupBy(*by).agg(_total("deliveries").alias("remote_deliveries"))
+    both = given.join(came, list(by), "left") if by else given.crossJoin(F.broadcast(came))
+    counts = ["copies", "parasites", "parasites_routed"]
+    each = F.col("copies") / F.nullif(F.col("remote_deliveries"), F.lit(0))
+    return both.fillna(0, counts).withColumn("copies_per_delivery", each)
 
 
 def connected(connections: DataFrame, before: DataFrame | None = None) -> DataFrame:
@@ -346,16 +370,10 @@ def overview(
     those of latency, by name."""
     parts = [
         _of_events(events),
-        latencies.select(
-            _total("deliveries").alias("remote_deliveries"),
-            *(_milliseconds(quantiles.get(name)).alias(f"latency_ms_{name}") for name in QUANTILES),
-        ),
+        copied(receipts, latencies),
         _of_hops(latencies.where("hops is not null")),
         _of_messages(messages),
         _of_traffic(traffic),
-        receipts.select(
-            _total("copies"), _total("parasites"), _total("routed").alias("parasites_routed")
-        ),
         _of_peers(peers),
         peers.transform(_shared, "sent", "received"),
         without_publish.toDF("without_publish"),
@@ -363,15 +381,15 @@ def overview(
     wide = parts[0]
     for part in parts[1:]:
         wide = wide.crossJoin(F.broadcast(part))
-    remote, given = F.col("remote_deliveries"), F.col("notifications")
+    given = F.col("notifications")
     wide = wide.withColumns(
         {
             "delivery_ratio": _per("delivered", F.col("expected")),
             "duplicates_per_delivery": _per("duplicates", given),
-            "copies_per_delivery": _per("copies", remote),
             "parasites_per_delivery": _per("parasites", given),
         }
         | {f"{name}_per_notification": _per(name, given) for name in _PER_NOTIFICATION}
+        | {f"latency_ms_{name}": _milliseconds(quantiles.get(name)) for name in QUANTILES}
     )
     numbers = [F.col(name).cast("double").alias(name) for name in ORDER]
     return selected(wide.select(*numbers).unpivot([], list(ORDER), "figure", "value"), FIGURE)

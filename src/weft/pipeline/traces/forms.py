@@ -26,7 +26,7 @@ from typing import IO, Any
 import msgspec
 
 from weft import private
-from weft.ids import BadId, base58_decode, base58_encode
+from weft.ids import BadId, base58_decode, base58_encode, varint
 from weft.pipeline.traces.libp2p import (
     NEWER_NAMES,
     NEWER_TYPES,
@@ -44,7 +44,6 @@ from weft.pipeline.traces.libp2p import (
     decoded,
     encoded,
     read_varint,
-    varint,
 )
 from weft.trace import FIELDS, KINDS
 

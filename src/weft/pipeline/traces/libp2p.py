@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from weft.errors import WeftError
+from weft.ids import varint
 from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.trace import FIELDS, KINDS
 
@@ -162,16 +163,6 @@ _WORD = 1 << 64
 def encoded(record: Record) -> bytes:
     """A record in protobuf, without its length."""
     return _message(RECORD, record)
-
-
-def varint(number: int) -> bytes:
-    """A number from 0 in protobuf's variable length."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _message(shape: Shape, value: Mapping[str, Any]) -> bytes:
