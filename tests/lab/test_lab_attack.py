@@ -9,6 +9,7 @@ from frames import frame
 from weft.lab.experiments import attack
 from weft.lab.run import all_entries
 from weft.lab.verdict import judge, measures_of
+from weft.pipeline.transforms import judged
 from weft.protocol.config import Defence
 from weft.sim.faults import ATTACKS
 
@@ -52,6 +53,25 @@ def test_a_row_is_run_without_its_defence_where_there_is_one(name: str) -> None:
     [entry] = [one for one in attack.ENTRIES if one.id == f"attack-{name}"]
     off = [point for point in entry.points("quick") if not point["defended"]]
     assert len(off) == (attack.OFF[name] != Defence())  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("with_it", "passed"), [(0, True), (1, False)])
+def test_a_defence_under_which_a_row_falls_short_as_well_is_idle(
+    spark: SparkSession, with_it: int, passed: bool
+) -> None:
+    place = {"honest": 20, "hostile": 30, "history": 0, "seed": 1}
+    rows = [{**place, "defended": 1, "short": with_it}, {**place, "defended": 0, "short": 1}]
+    found = attack.measure(frame(spark, attack.COLUMNS, rows), "quick").transform(judged)
+    [short] = found.where(found["measure"].endswith(attack.SHORT)).collect()
+    assert short.passed is passed
+
+
+def test_events_are_made_late_while_latency_is_judged_and_not_before_the_attack() -> None:
+    """It began during the calm time, which then allowed three times as much."""
+    points = attack.ENTRIES[0].points("quick")
+    [late] = [one for one in attack.ENTRIES[0].defects if one is attack.LATE]
+    [begun] = [attack.begins_ms(point) for point in points if late.where(point)]
+    assert begun < attack.LATE_FROM_MS < begun + attack.LATE_MS
 
 
 @pytest.mark.parametrize("defended", [0, 1])

@@ -11,9 +11,10 @@ import pytest
 from benchmarks.peer.swarm import COPY_COUNTERS
 from pyspark.sql import SparkSession
 
-from frames import frame, only
+from frames import count, frame, only
 from weft.ids import Topic
 from weft.lab import run as lab
+from weft.lab.defect import planted
 from weft.lab.experiment import Entry
 from weft.lab.experiments import (
     tadht_fail,
@@ -28,6 +29,7 @@ from weft.lab.experiments import (
 from weft.lab.run import all_entries
 from weft.lab.tadht import Net, lose_roots
 from weft.protocol.config import TopicDht
+from weft.protocol.delivery import DELIVER_MESSAGE
 from weft.protocol.peer import Peer
 from weft.sim.network import Conditions
 
@@ -79,10 +81,21 @@ def test_costs_are_per_member_of_those_who_gossip(spark: SparkSession) -> None:
     )
     found = rows.transform(tadht_messages.costs)
     only(found.where("way = 'FullTreeCast'"), excess=2, payloads=14.0, per_member=14 / 16)
+    # 28 copies; one of the 15 others is missed each time.
+    only(found.where("way = 'FullTreeCast'"), copies_per_delivery=28 / 28)
     only(found.where("way = 'ForwardGossip'"), logarithm=5 / (math.log(4) + 4), missed=1 / 16)
     only(found.transform(tadht_messages.saved), fewer=(3 + 1) / (4 + 1))
     totals = found.transform(tadht_messages.summed)
     only(totals.where("way = 'FullGossip'"), per_member=4.0, logarithm=4 / (math.log(16) + 4))
+
+
+def test_children_that_look_for_no_parent_are_counted_as_lost_over_arrays() -> None:
+    """The defect left out the count of periods as well, so that the run never ended."""
+    arrays = {"peers": 200, "topics": 20, "subscriptions": 600, "zipf": 0.7}
+    point = {**arrays, "kind": tadht_fail.STABILISE + tadht_fail.ARRAYS, "percent": 30}
+    assert tadht_fail.run(point, 1)["periods"] <= tadht_fail.PERIODS_MAX
+    with planted(tadht_fail.ENTRY.defects[0]):
+        assert tadht_fail.run(point, 1)["periods"] > 2 * tadht_fail.PERIODS_MAX
 
 
 def test_lines_are_fitted_to_rounds(spark: SparkSession) -> None:
@@ -98,11 +111,14 @@ def test_lines_are_fitted_to_rounds(spark: SparkSession) -> None:
 
 
 def test_fairness_is_of_the_ratio(spark: SparkSession) -> None:
-    def peer(sent: int, received: int, locations: int) -> dict[str, Any]:
-        work = {"sent": sent, "received": received, "locations": locations, "topics_held": 2}
-        return {"seed": 1, "scheme": "full-treecast", "mode": "push", "links": 4, **work}
+    known = {"scheme": "full-treecast", "mode": "push", "links": 4, "topics_held": 2}
 
-    rows = frame(spark, tadht_fair.COLUMNS, [peer(10, 10, 1), peer(90, 30, 1), peer(40, 20, 1)])
+    def peer(name: str, sent: int, received: int) -> list[dict[str, Any]]:
+        held = {**known, "peer": name, "locations": 1}
+        return [count("copies", sent, **held), count("events", received, DELIVER_MESSAGE, **held)]
+
+    work = [*peer("a", 10, 10), *peer("b", 90, 30), *peer("c", 40, 20), *peer("idle", 0, 0)]
+    rows = frame(spark, tadht_fair.COLUMNS, work)
     shares = [1.0, 3.0, 2.0]
     only(
         rows.transform(tadht_fair.fairness),
@@ -112,7 +128,7 @@ def test_fairness_is_of_the_ratio(spark: SparkSession) -> None:
         most=3.0,
         copies=140 / 60,
     )
-    one_link = frame(spark, tadht_fair.COLUMNS, [{**peer(1, 1, 1), "links": 1}])
+    one_link = frame(spark, tadht_fair.COLUMNS, [{**known, "links": 1}])
     [row] = one_link.transform(tadht_fair.named_by_links).collect()
     assert row.way == "FullTreeCast, one link per level"
 

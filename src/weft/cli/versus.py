@@ -27,7 +27,7 @@ interrupted goes on from there. It is the experiment 'versus' of 'weft lab'.
 """
 EXAMPLES = """
 weft versus                                    quick: minutes on two cores
-weft versus --full --out out/full              200 peers, three seeds: hours
+weft versus --full --out out/full              100 peers, three seeds: hours
 weft data ingest subs.csv --out lakes/mine && weft versus --trace lakes/mine
 weft peer --config out/versus/versus/recommended.toml
 """
@@ -36,7 +36,7 @@ weft peer --config out/versus/versus/recommended.toml
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="40 peers (the default)")
-    size.add_argument("--full", action="store_true", help="200 peers, more faults, three seeds")
+    size.add_argument("--full", action="store_true", help="100 peers, more faults, three seeds")
     parser.add_argument("--out", type=folder, default=OUT, metavar="DIR", help="(out/versus)")
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (2, with --full 3)")
     master_option(parser)

@@ -9,9 +9,12 @@ from pyspark.sql import functions as F
 
 from weft.engine.tera.world import WorldSettings
 from weft.lab import ground
+from weft.lab.counted import COUNTS, traffic
 from weft.lab.figures import Table, colour, look, marker, table
 from weft.lab.measures import at_most, reals, reasons, texts, wholes
-from weft.pipeline.schemas import joined
+from weft.lab.task import shape_of
+from weft.pipeline.schemas import joined, selected
+from weft.pipeline.traces import figures
 from weft.pipeline.transforms import Bound, numbers
 
 if TYPE_CHECKING:
@@ -28,17 +31,51 @@ KINDS = {
     "tera_route": "events to access points",
     "tera_dissemination": "events in topics",
 }
-COLUMNS = joined(
+TERA, FLOODING, SIZE = "tera", "flooding", "size_estimation"
+FLOOD = "flood"
+"""The part of flooding that events cause; the other is the general overlay's upkeep."""
+KNOWN = joined(
     wholes("peers", "topics", "subscriptions", "table_size"),
     texts("tables"),
     reals("rate", "rate_shown"),
     texts("simulated"),
-    reals("tera", "flooding"),
-    reals(*KINDS),
-    reals("tera_formula", "flooding_formula", "size_estimation", "flood_per_event"),
+    reals("tera_formula", "flooding_formula"),
     reals("flood_reached"),
     wholes("visits", "events", "events_lost", "lookups", "missed", "notified"),
 )
+"""What is known of a run beside its counts."""
+COLUMNS = joined(KNOWN, texts("system"), COUNTS, reals("notifications"))
+"""What each system sends in a cycle at the rate shown, by part, and how many notifications it gives
+for that."""
+RUN = ("point", "seed", "rate_shown")
+COSTS = joined(KNOWN, reals(TERA, FLOODING, SIZE, *KINDS, "flood_per_event"))
+"""Messages per notification, and those of one flooded event."""
+
+
+def of_counts(rows: DataFrame) -> DataFrame:
+    """Counts → one row for each run and rate (COSTS), by the pipeline's own transform."""
+    given = rows.groupBy(*RUN, "system").agg(F.max("notifications").alias("notifications"))
+    by = (*RUN, "system", "part")
+    found = traffic(rows).transform(figures.messages, given, by).join(given, [*RUN, "system"])
+
+    def of(system: str, part: str | None, number: Column) -> Column:
+        where = F.col("system") == system
+        return F.sum(F.when(where if part is None else where & (F.col("part") == part), number))
+
+    each = F.col("per_notification")
+    wide = found.groupBy(*RUN).agg(
+        *(of(system, None, each).alias(system) for system in (TERA, FLOODING, SIZE)),
+        *(of(TERA, kind, each).alias(kind) for kind in KINDS),
+        of(FLOODING, FLOOD, each * F.col("notifications")).alias("flooded"),
+    )
+    names = [name for name in KNOWN.names if name not in RUN]
+    known = rows.groupBy(*RUN).agg(*(F.first(name).alias(name) for name in names))
+    in_a_cycle = F.col("rate_shown") * F.col("topics")
+    both = known.join(wide, list(RUN))
+    found = both.withColumn("flood_per_event", F.col("flooded") / in_a_cycle)
+    return selected(found, shape_of(COSTS))
+
+
 TITLES = {
     "exact": "flooding, counted against N·view, largest relative gap",
     "missed": "notifications missed by events that found their topic",

@@ -283,12 +283,12 @@ def test_measured_costs_agree_with_the_closed_form() -> None:
     costs = measure(world, 10, 50)
     system = Deployment(2_000, 50, 2_000, table_size=10, visits=31)
     predicted = tera_costs(system)
-    assert costs.per_notification(50) == pytest.approx(
-        per_notification(predicted, system), rel=0.02
-    )
-    assert costs.per_cycle("exchange_general") == predicted.exchange_general
-    assert costs.per_cycle("exchange_topic") == predicted.exchange_topic
-    assert costs.per_cycle("advert") == pytest.approx(predicted.advert, rel=0.02)
-    assert costs.per_event("lookup") * 50 == pytest.approx(predicted.lookup, rel=0.05)
-    assert costs.flood_per_event == 2_000 * 20
-    assert costs.flood_reached == 1.0
+    upkeep, caused = costs.maintenance, costs.events  # 50 events in each of ten cycles
+    assert costs.totals.published == 500
+    total = upkeep.maintenance() + caused.for_events()
+    assert total / costs.notified == pytest.approx(per_notification(predicted, system), rel=0.02)
+    assert upkeep.exchange_general / 10 == predicted.exchange_general
+    assert upkeep.exchange_topic / 10 == predicted.exchange_topic
+    assert upkeep.advert / 10 == pytest.approx(predicted.advert, rel=0.02)
+    assert caused.lookup / 10 == pytest.approx(predicted.lookup, rel=0.05)
+    assert costs.flooded == (2, 2 * 2_000 * 20, 1.0)

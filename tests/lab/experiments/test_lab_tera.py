@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import weft
-from frames import frame, only
+from frames import count, frame, only
 from weft.lab import costs
 from weft.lab import run as lab
+from weft.lab.counted import GENERAL, TOPIC
 from weft.lab.experiment import SIZES, Experiment
 from weft.lab.experiments import (
     tera_3,
@@ -30,6 +31,7 @@ from weft.lab.run import all_entries, matching
 from weft.lab.task import shape_of
 from weft.pipeline.schemas import MEASURE
 from weft.pipeline.transforms import judged
+from weft.protocol.delivery import RECV_RPC
 
 TERA = (
     [f"tera-{name}" for name in ("3a", "3b", "3c", "4a", "4b", "5a", "5b")]
@@ -142,14 +144,17 @@ def test_gaps_of_merging_know_the_noise_of_their_trials(spark: SparkSession) -> 
 
 
 def test_fairness_of_load(spark: SparkSession) -> None:
-    def peer(held: int, general: int, single: int, topic: int) -> dict[str, Any]:
-        load = {"general": general, "general_single": single, "topic": topic}
-        return {"seed": 1, "subscriptions_held": held, **load, "events_lost": 2}
+    def peer(held: int, general: int, extra: int, topic: int) -> list[dict[str, Any]]:
+        known = {"peer": str(held), "subscriptions_held": held, "events_lost": 2}
+        return [
+            count(GENERAL, 3, **known),
+            count(GENERAL, general - 3, RECV_RPC, **known),
+            count(tera_5.SINGLE, extra, **known),
+            count(TOPIC, topic, RECV_RPC, **known),
+        ]
 
     rows = frame(
-        spark,
-        tera_5.COLUMNS,
-        [peer(1, 12, 12, 10), peer(2, 10, 14, 20), peer(3, 8, 16, 30)],
+        spark, tera_5.COLUMNS, [*peer(1, 12, 0, 10), *peer(2, 10, 4, 20), *peer(3, 8, 8, 30)]
     )
     only(
         rows.transform(tera_5.fairness),
@@ -173,7 +178,7 @@ def test_the_crossing_lies_on_a_straight_line_in_logarithms(spark: SparkSession)
     # From 100 times dearer to 100 times cheaper between rates 0.01 and 1: even at 0.1.
     rows = frame(
         spark,
-        costs.COLUMNS,
+        costs.COSTS,
         [
             row(0.0001, 1e6, 1.0),
             row(0.01, 100.0, 1.0),
@@ -191,12 +196,17 @@ def test_lookups_take_over_only_if_fixed_tables_make_topics_dearer(
 ) -> None:
     """Few topics are cheaper than one with any table, which is no merit of lookups."""
 
-    def row(tables: str, topics: int, tera: float) -> dict[str, Any]:
-        known = {"simulated": "all", "peers": 100, "flooding": 20.0, "missed": 0, "lookups": 1}
-        return {"tables": tables, "topics": topics, "tera": tera, **known}
+    def run(tables: str, topics: int, tera: float) -> list[dict[str, Any]]:
+        known = {"simulated": "all", "peers": 100, "missed": 0, "lookups": 1, "rate_shown": 1.0}
+        known |= {"point": f"{tables}, {topics}", "tables": tables, "topics": topics}
+        known |= {"notifications": 10.0}
+        return [
+            count("tera_lookup", 10 * tera, system=costs.TERA, **known),
+            count(costs.FLOOD, 200, system=costs.FLOODING, **known),
+        ]
 
-    rows = [row("fixed", 1, 5.0), row("fixed", 100, fixed)]
-    rows += [row("growing", 1, 5.0), row("growing", 100, 36.0)]
+    rows = run("fixed", 1, 5.0) + run("fixed", 100, fixed)
+    rows += run("growing", 1, 5.0) + run("growing", 100, 36.0)
     found = tera_6.measure_b(frame(spark, costs.COLUMNS, rows), "quick").transform(judged)
     named = found.where(found["measure"] == tera_6.TITLES["fixed"]).head()
     assert named is not None
@@ -211,7 +221,7 @@ def test_common_numbers_of_costs_leave_out_what_is_by_formula(spark: SparkSessio
     nothing = {"missed": 0, "events_lost": 0, "lookups": 0, "size_estimation": math.nan}
     rows = frame(
         spark,
-        costs.COLUMNS,
+        costs.COSTS,
         [{**simulated, **counted}, {**by_formula, **nothing, "tera": 9.0, "tera_formula": 1.0}],
     )
     numbers = [column.alias(name) for name, column in costs.common_numbers().items()]
@@ -263,18 +273,9 @@ def test_resistance_takes_each_number_from_its_own_runs(spark: SparkSession) -> 
 
 
 def _unequal(choice: str, loads: list[int]) -> list[dict[str, Any]]:
+    known = {"choice": choice, "delivery": 1.0, "messages_all": 100}
     return [
-        {
-            "choice": choice,
-            "seed": 1,
-            "peer": peer,
-            "capacity": float(1 + peer),
-            "general": 0,
-            "topic": load,
-            "forwarded": load,
-            "delivery": 1.0,
-            "messages": 100,
-        }
+        count(TOPIC, load, peer=str(peer), capacity=float(1 + peer), **known)
         for peer, load in enumerate(loads)
     ]
 

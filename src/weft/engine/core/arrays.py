@@ -16,10 +16,19 @@ from weft.rules import fairness
 Octets: TypeAlias = npt.NDArray[np.uint8]  # bytes; also yes or no for each of many
 Ids: TypeAlias = npt.NDArray[np.int32]  # numbers of peers, memberships, topics
 Numbers: TypeAlias = npt.NDArray[np.int64]  # counts, offsets, and indices
+Loads: TypeAlias = npt.NDArray[np.int64]  # messages, of each row those `SENT` and `RECEIVED`
 Words: TypeAlias = npt.NDArray[np.uint64]  # keys of draws, random bits, places
 Reals: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Array: TypeAlias = npt.NDArray[Any]
+
+SENT, RECEIVED = 0, 1
+"""The columns of `Loads`."""
+
+
+def no_loads(rows: int) -> Loads:
+    """Nothing is sent or received yet."""
+    return np.zeros((rows, 2), np.int64)
 
 
 def offsets_of(sizes: Array) -> Numbers:

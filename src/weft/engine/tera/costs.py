@@ -3,8 +3,8 @@
 A world runs for some cycles in which events are published; views, advertisements, walks and
 floods are all simulated and counted. Events do not change overlays or tables, so costs add up:
 what is sent in a cycle is the maintenance plus what each event causes. `measure` therefore
-publishes a bounded number of events per cycle, and `Costs.per_notification` puts maintenance
-and events together for any rate of publishing.
+publishes a bounded number of events per cycle, and from the counts of both follows what
+notifications cost at any rate of publishing.
 
 `LargeWorld` measures the same at 10⁷ and 10⁸ peers with few subscribers among them. At this size
 only the views fit into memory (128 bytes a peer). The rest is kept for those peers that have it:
@@ -16,6 +16,7 @@ the same whenever it is asked. Walks make all their steps within one cycle.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,14 @@ from weft.rules.tera import steps_of_each
 _SPREAD_OVER = 10**6
 
 
+class Flooded(NamedTuple):
+    """Events flooded over the general overlay, all together."""
+
+    events: int
+    messages: int
+    reached: float  # the share of peers they reached, on average
+
+
 @dataclass(frozen=True)
 class Costs:
     """Measured costs of a system."""
@@ -43,33 +52,7 @@ class Costs:
     events: Counts  # of all published events
     totals: Totals
     notified: int
-    flood_per_event: float  # messages of one event flooded over the general overlay
-    flood_reached: float  # the share of peers it reached
-
-    def per_cycle(self, kind: str) -> float:
-        return float(getattr(self.maintenance, kind)) / self.cycles
-
-    def per_event(self, kind: str) -> float:
-        return float(getattr(self.events, kind)) / max(1, self.totals.published)
-
-    def notified_per_event(self) -> float:
-        return self.notified / max(1, self.totals.published)
-
-    def per_notification(self, events_per_cycle: float) -> float:
-        """TERA's messages per notification at a rate of publishing."""
-        upkeep = self.maintenance.maintenance() / self.cycles
-        each = self.events.for_events() / max(1, self.totals.published)
-        return (upkeep / events_per_cycle + each) / self.notified_per_event()
-
-    def flooding_per_notification(self, events_per_cycle: float) -> float:
-        """The baseline's, which keeps up the general overlay alone."""
-        upkeep = self.per_cycle("exchange_general")
-        each = self.flood_per_event
-        return (upkeep / events_per_cycle + each) / self.wanted_per_event()
-
-    def wanted_per_event(self) -> float:
-        """Subscribers per event, had no lookup failed."""
-        return self.totals.wanted / max(1, self.totals.published)
+    flooded: Flooded
 
 
 def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -> Costs:
@@ -92,17 +75,15 @@ def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -
         world.step()
         events.advance()
     caused = world.counts.minus(start)
-    messages, reached = flood_costs(world.overlay, floods)
-    return Costs(cycles, upkeep, caused, events.totals, events.flood.notified, messages, reached)
+    flooded = flood_costs(world.overlay, floods)
+    return Costs(cycles, upkeep, caused, events.totals, events.flood.notified, flooded)
 
 
-def flood_costs(overlay: Overlay, floods: int) -> tuple[float, float]:
-    """Messages of an event that floods the general overlay, and the share of peers it reaches.
-
-    Without any flood, by count: every peer sends to all its neighbours once.
-    """
+def flood_costs(overlay: Overlay, floods: int) -> Flooded:
+    """Some events that flood the general overlay. Without any, one by count: every peer sends to
+    all its neighbours once."""
     if floods == 0:
-        return float(overlay.rows.counts()[: overlay.peers].sum(dtype=np.int64)), 1.0
+        return Flooded(1, int(overlay.rows.counts()[: overlay.peers].sum(dtype=np.int64)), 1.0)
     messages = reached = 0
     for item in range(floods):
         flood = flood_general(overlay.rows, overlay.peers)
@@ -113,7 +94,7 @@ def flood_costs(overlay: Overlay, floods: int) -> tuple[float, float]:
             flood.advance()
         messages += flood.messages
         reached += flood.notified
-    return messages / floods, reached / floods / overlay.peers
+    return Flooded(floods, messages, reached / floods / overlay.peers)
 
 
 # --- very many peers ------------------------------------------------------------------------------
@@ -157,8 +138,8 @@ class LargeWorld:
         while not flood.is_over:
             flood.advance()
         event_counts.dissemination = flood.messages
-        messages, reached = flood_costs(self.overlay, 0)
-        return Costs(cycles, upkeep_counts, event_counts, totals, flood.notified, messages, reached)
+        flooded = flood_costs(self.overlay, 0)
+        return Costs(cycles, upkeep_counts, event_counts, totals, flood.notified, flooded)
 
     def _adverts(self, phase: Ids, cycle: int) -> int:
         """Messages to D neighbours by each subscriber whose turn it is."""

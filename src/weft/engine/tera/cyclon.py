@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.engine.core.arrays import Ids, Numbers, Octets, Words
+from weft.engine.core.arrays import RECEIVED, SENT, Ids, Loads, Numbers, Octets, Words
 from weft.engine.core.draws import (
     absorb,
     base_key,
@@ -348,13 +348,13 @@ def cycle_any(
     cycle: Cycle,
     numbers: Ids | None = None,
     alive: Octets | None = None,
-    handled: Numbers | None = None,
+    loads: Loads | None = None,
     overlays: Numbers | None = None,
     pairs: Ids | None = None,
 ) -> tuple[int, int]:
     """Returns exchanges done and requests that nobody answered.
 
-    If given, `handled` counts for each row the messages of exchanges it sent or received,
+    If given, `loads` counts for each row the messages of exchanges it sent and received,
     `overlays` holds each row's overlay id: exchanges carry it, and the smaller one survives, and
     `pairs` gets (asker, asked) of each exchange.
     """
@@ -375,15 +375,17 @@ def cycle_any(
             if pairs is not None:
                 pairs[done, 0], pairs[done, 1] = asker, asked
             done += 1
-            if handled is not None:
-                handled[asker] += 2
-                handled[asked] += 2
+            if loads is not None:  # a request and a reply
+                loads[asker, SENT] += 1
+                loads[asker, RECEIVED] += 1
+                loads[asked, SENT] += 1
+                loads[asked, RECEIVED] += 1
             if overlays is not None:
                 overlays[asker] = overlays[asked] = surviving(overlays[asker], overlays[asked])
         elif asked != NOBODY:
             unanswered += 1
-            if handled is not None:
-                handled[asker] += 1
+            if loads is not None:
+                loads[asker, SENT] += 1
     return done, unanswered
 
 
@@ -527,20 +529,20 @@ class Overlay:
     shuffle_length: int
     cycle: int = 0
 
-    def run(self, cycles: int = 1, handled: Numbers | None = None) -> int:
+    def run(self, cycles: int = 1, loads: Loads | None = None) -> int:
         """Run cycles; returns the messages sent: a request and a reply for each exchange.
 
-        If given, `handled` counts the messages that each peer sent or received.
+        If given, `loads` counts the messages that each peer sent and received.
         """
         keys, span = overlay_keys(self.seed), Span(0, self.peers)
         exchanges = 0
         for _ in range(cycles):
             self.cycle += 1
             cycle = Cycle(keys, self.cycle, self.shuffle_length)
-            if handled is None:
+            if loads is None:
                 exchanges += run_cycle(self.rows, span, cycle)
             else:
-                exchanges += cycle_any(self.rows, span, cycle, handled=handled)[0]
+                exchanges += cycle_any(self.rows, span, cycle, loads=loads)[0]
         return 2 * exchanges
 
 

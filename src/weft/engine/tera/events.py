@@ -65,7 +65,7 @@ class Events:
         self.flood = Flood(
             topics.rows,
             self.world.memberships.offsets,
-            handled=topics.handled,
+            loads=topics.loads,
             forwarded=self.forwarded,
             fanout=self.fanout,
             seed=self.world.seed,

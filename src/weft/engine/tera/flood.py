@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.engine.core.arrays import Ids, Numbers, Octets, offsets_of
+from weft.engine.core.arrays import RECEIVED, SENT, Ids, Loads, Numbers, Octets, offsets_of
 from weft.engine.core.draws import absorb, base_key, subset_mask
 from weft.engine.core.jit import ONE, Bits, compiled, i64, u64
 from weft.engine.core.layout import Rows, get_count, get_id
@@ -55,7 +55,7 @@ class Flood:
     rows: Rows
     offsets: Numbers
     members_alive: Octets | None = None  # rows that are gone lose what is sent to them
-    handled: Numbers | None = None  # counts messages sent or received, per row
+    loads: Loads | None = None  # counts messages sent and received, per row
     forwarded: Numbers | None = None  # counts messages sent, per row
     fanout: Ids | None = None  # rows send to so many random neighbours; None: to all
     seed: int = 0  # of those choices
@@ -114,7 +114,7 @@ class Flood:
             Front(self._rows, np.searchsorted(active, self._events).astype(np.int32)),
             Spread(active.astype(np.int64), first_row, seen_at, seen, fresh, onward),
             self.members_alive,
-            self.handled,
+            self.loads,
             self.forwarded,
             fanout,
         )
@@ -144,7 +144,7 @@ def _send_on(
     front: Front,
     spread: Spread,
     alive: Octets | None,
-    handled: Numbers | None,
+    loads: Loads | None,
     forwarded: Numbers | None,
     fanout: Fanout | None,
 ) -> tuple[int, int]:
@@ -161,8 +161,8 @@ def _send_on(
             mask = subset_mask(key, count, i64(fanout.most[row]))
             count = min(count, i64(fanout.most[row]))
         messages += count
-        if handled is not None:
-            handled[row] += count
+        if loads is not None:
+            loads[row, SENT] += count
         if forwarded is not None:
             forwarded[row] += count
         while mask != u64(0):
@@ -171,8 +171,8 @@ def _send_on(
             other = get_id(rows.words, row, slot)
             if alive is not None and not alive[other]:
                 continue
-            if handled is not None:
-                handled[other] += 1
+            if loads is not None:
+                loads[other, RECEIVED] += 1
             at = spread.seen_at[event] + other - spread.first_row[event]
             if spread.seen[at] == 0:
                 spread.seen[at] = 1

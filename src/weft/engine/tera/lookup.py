@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.engine.core.arrays import Numbers, Octets
+from weft.engine.core.arrays import RECEIVED, SENT, Loads, Numbers, Octets
 from weft.engine.core.draws import absorb, base_key, below, subset_mask
 from weft.engine.core.jit import ONE, Bits, compiled, i64, part, u64
 from weft.engine.core.layout import Rows, get_count, get_id
@@ -47,7 +47,7 @@ class Ground:
     from_subscriptions: bool = False
     alive: Octets | None = None  # which peers are there
     detour: bool = False  # a walk that finds a neighbour gone drops it and takes another
-    handled: Numbers | None = None  # counts messages sent or received, per peer
+    loads: Loads | None = None  # counts messages sent and received, per peer
 
 
 class Walks(NamedTuple):
@@ -126,7 +126,7 @@ class Lookups:
             Step(key, self.step, ground.from_subscriptions, ground.detour, asked),
             ground.tables,
             ground.alive,
-            ground.handled,
+            ground.loads,
         )
         self.step += 1
         self.messages += int(steps + answers)
@@ -182,7 +182,7 @@ def _advance(
     step: Step,
     tables: Tables | None,
     alive: Octets | None,
-    handled: Numbers | None,
+    loads: Loads | None,
 ) -> tuple[int, int]:
     """One step of all walks. Returns messages that carried walks, and answers."""
     octets, positions = rows.octets, walks.positions
@@ -211,9 +211,9 @@ def _advance(
                 slot = below(absorb(absorb(key, walk), 0), get_count(octets, at))
             visited, tries = _next_peer(rows, at, slot, alive, step.detour, absorb(key, walk))
             steps += tries
-            if handled is not None:
-                handled[at] += 1
-                handled[visited] += 1
+            if loads is not None:
+                loads[at, SENT] += 1
+                loads[visited, RECEIVED] += 1
             if alive is not None and not alive[visited]:
                 positions[item, walk] = ENDED  # lost on the way
                 continue
@@ -229,8 +229,8 @@ def _advance(
                 continue
             answers += 1
             positions[item, walk] = ENDED
-            if handled is not None:
-                handled[visited] += 1
-                handled[origin] += 1
+            if loads is not None:
+                loads[visited, SENT] += 1
+                loads[origin, RECEIVED] += 1
             _note(walks, item, walk, point, visited, step.number)
     return steps, answers

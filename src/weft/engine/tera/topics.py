@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.engine.core.arrays import Numbers, Words
+from weft.engine.core.arrays import Loads, Numbers, Words
 from weft.engine.core.draws import base_key
 from weft.engine.core.jit import Bits, compiled
 from weft.engine.core.layout import (
@@ -51,7 +51,7 @@ class Topics:
     seed: int
     shuffle_length: int
     keys: Words = field(init=False)
-    handled: Numbers | None = None  # counts messages per membership
+    loads: Loads | None = None  # counts messages per membership
     overlays: Numbers | None = None  # overlay ids per membership, where topics may be in parts
     cycle: int = 0
 
@@ -87,7 +87,7 @@ class Topics:
     def _run_part(self, first: int, end: int) -> int:
         cycle = self.cycle_at(self.cycle)
         part = (first, end)
-        return _run_topics(self.rows, self.memberships, part, cycle, self.handled, self.overlays)
+        return _run_topics(self.rows, self.memberships, part, cycle, self.loads, self.overlays)
 
     def _parts(self, threads: int) -> list[tuple[int, int]]:
         """Ranges of topics with about equally many memberships."""
@@ -102,13 +102,13 @@ def random_topics(
     seed: int,
     view_size: int = FAST_VIEW,
     shuffle_length: int = FAST_SHUFFLE,
-    handled: Numbers | None = None,
+    loads: Loads | None = None,
 ) -> Topics:
     """Topic overlays that start from random views."""
     rows = empty_rows(memberships.total, view_size)
     base = base_key(seed, stream_of("engine.first_topic_views"))
     _fill_topics(rows, memberships.offsets, base)
-    return Topics(memberships, rows, seed, shuffle_length, handled)
+    return Topics(memberships, rows, seed, shuffle_length, loads)
 
 
 @compiled
@@ -135,12 +135,12 @@ def _run_topics(
     held: Memberships,
     topics: tuple[int, int],
     cycle: Cycle,
-    handled: Numbers | None,
+    loads: Loads | None,
     overlays: Numbers | None,
 ) -> int:
     """A cycle of the topics from the first number up to the second; returns exchanges done.
 
-    `handled` and `overlays`, if given, are per membership, as in `cycle_any`.
+    `loads` and `overlays`, if given, are per membership, as in `cycle_any`.
     """
     total = 0
     fits = fits_fast(rows, cycle)
@@ -148,9 +148,9 @@ def _run_topics(
         first, size = held.offsets[topic], held.offsets[topic + 1] - held.offsets[topic]
         span = Span(first, size)
         inside = Cycle(cycle.keys[topic], cycle.tick, cycle.shuffle_length)
-        if handled is None and overlays is None and fits and size >= _FAST_FROM:
+        if loads is None and overlays is None and fits and size >= _FAST_FROM:
             done, _ = cycle_fast(rows, span, inside, held.members)
         else:
-            done, _ = cycle_any(rows, span, inside, held.members, None, handled, overlays)
+            done, _ = cycle_any(rows, span, inside, held.members, None, loads, overlays)
         total += done
     return total

@@ -30,7 +30,17 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from weft.engine.core.arrays import Flags, Ids, Numbers, Octets, offsets_of
+from weft.engine.core.arrays import (
+    RECEIVED,
+    SENT,
+    Flags,
+    Ids,
+    Loads,
+    Numbers,
+    Octets,
+    no_loads,
+    offsets_of,
+)
 from weft.engine.core.draws import base_key, random_peers
 from weft.engine.core.layout import Rows, empty_rows, random_rows
 from weft.engine.data.workload import Memberships, topic_name
@@ -134,15 +144,15 @@ class World:
     popularity: Ids  # what each membership advertises
     cycle: int = 0
     counts: Counts = field(default_factory=Counts)
-    general_load: Numbers | None = None  # messages handled in the general overlay, per peer
-    extra_load: Numbers | None = None  # more of them, had each advertised topic its own message
+    general_load: Loads | None = None  # messages of the general overlay, per peer
+    extra_load: Loads | None = None  # more of them, had each advertised topic its own message
     met: Numbers = field(init=False)  # per topic: the cycle in which its parts first met
 
     def __post_init__(self) -> None:
         self.met = np.zeros(self.memberships.topics, np.int64)
         if self.settings.load:
-            self.general_load = np.zeros(self.memberships.peers, np.int64)
-            self.extra_load = np.zeros(self.memberships.peers, np.int64)
+            self.general_load = no_loads(self.memberships.peers)
+            self.extra_load = no_loads(self.memberships.peers)
 
     @property
     def seed(self) -> int:
@@ -155,7 +165,7 @@ class World:
             self.memberships,
             self.tables,
             from_subscriptions=self.settings.answer_from_subscriptions,
-            handled=self.general_load,
+            loads=self.general_load,
         )
 
     def advertise(self, members: Numbers, sizes: Numbers) -> None:
@@ -165,8 +175,15 @@ class World:
     def note_routed(self, publisher: int, membership: int) -> None:
         """A publisher outside of a topic has handed an event to this membership's peer."""
         if self.general_load is not None:
-            self.general_load[publisher] += 1
-            self.general_load[self.memberships.members[membership]] += 1
+            self.general_load[publisher, SENT] += 1
+            self.general_load[self.memberships.members[membership], RECEIVED] += 1
+
+    def loads_in_topics(self) -> Loads:
+        """Messages of topic overlays, per peer, if they are counted."""
+        found = no_loads(self.memberships.peers)
+        if self.topics.loads is not None:
+            np.add.at(found, self.memberships.members, self.topics.loads)
+        return found
 
     def run(self, cycles: int) -> None:
         for _ in range(cycles):
@@ -186,9 +203,9 @@ class World:
         if self.general_load is not None and self.extra_load is not None:
             senders, receivers = self.adverts.sent.T
             extra = held.per_peer()[senders] - 1
-            for handler in (senders, receivers):
-                np.add.at(self.general_load, handler, 1)
-                np.add.at(self.extra_load, handler, extra)
+            for peers, way in ((senders, SENT), (receivers, RECEIVED)):
+                np.add.at(self.general_load, (peers, way), 1)
+                np.add.at(self.extra_load, (peers, way), extra)
 
     def _handle_adverts(self) -> None:
         sent, held, topics = self.adverts.sent, self.memberships, self.topics
@@ -211,7 +228,7 @@ def build(
     as many neighbours as the settings say, and every membership its topic's true popularity."""
     peers, size = memberships.peers, settings.table_size
     settled = settings.settled
-    handled = np.zeros(memberships.total, np.int64) if settings.load else None
+    loads = no_loads(memberships.total) if settings.load else None
     if advertise_to is None:
         advertise_to = np.full(peers, settings.advertise_to, np.int32)
     if popularity is None:
@@ -220,7 +237,7 @@ def build(
         settings,
         memberships,
         random_overlay(peers, seed, settings.view_size, settings.shuffle_length),
-        random_topics(memberships, seed, settings.view_size, settings.shuffle_length, handled),
+        random_topics(memberships, seed, settings.view_size, settings.shuffle_length, loads),
         settled_tables(memberships, size, seed) if settled else empty_tables(peers, size, seed),
         adverts(settings.advertise_every, advertise_to, seed),
         popularity,

@@ -24,7 +24,7 @@ from weft.engine.core.jit import compiled, i64, part, shared
 from weft.engine.data.workload import Memberships
 from weft.engine.topic_dht.space import affected, closest, lower
 from weft.rules.draw import stream_of
-from weft.rules.roles import Load, is_closer, is_unfair, relieves
+from weft.rules.roles import Load, is_closer, is_overfull, is_unfair, relieves
 
 FORWARDS, ABSENT = -1, -2
 """Instead of a parent: of a forwarder, and of a member that is not subscribed (any more)."""
@@ -139,7 +139,7 @@ def subscribe_in_turn(roles: Roles, batches: Sequence[Ids]) -> None:
 # --- decisions ------------------------------------------------------------------------------------
 
 
-shared(is_unfair, relieves)
+shared(is_overfull, is_unfair, relieves)
 
 
 @part
@@ -304,7 +304,7 @@ def shed(state: State, topic: int, k: int) -> None:
     at = low
     while at < low + state.forwarders[topic]:
         forwarder = i64(state.spots[at])
-        if state.children[forwarder] > k:
+        if is_overfull(state.children[forwarder], k):
             child = split_target(state, forwarder)
             detach(state, child)
             become_forwarder(state, child)
@@ -326,7 +326,7 @@ def _carry_out(state: State, one: int, choice: int, k: int) -> None:
     state.done[choice] += 1
     if choice == JOIN:
         attach(state, one, near)
-        if state.children[near] > k:
+        if is_overfull(state.children[near], k):
             shed(state, topic, k)
         return
     become_forwarder(state, one)

@@ -89,9 +89,14 @@ def _points(size: Size, attack: Attack) -> list[Params]:
     return [*defended, {**same, "hostile": 30, "history": 0, "defended": 0}]
 
 
+DEAR: dict[Attack, float] = {"spam": 0.7, "replay": 0.3, "poison": 0.22, "ground": 0.16}
+"""measured: CPU seconds of a run per peer, hostile or not; of other attacks 0.09. With three times
+as many peers it is 3.4 times as much."""
+
+
 def seconds(params: Params) -> float:
     everybody = params["honest"] + hostile_count(params["honest"], params["hostile"])
-    return 0.4 * float(everybody)
+    return DEAR.get(params["attack"], 0.09) * float(everybody)
 
 
 def most_seeds(params: Params) -> int:
@@ -146,7 +151,7 @@ class Scales(Observer):
 
 def run(params: Params, seed: int) -> Columns:
     """One row."""
-    honest = params["honest"] + max(1, params["honest"] // OUTSIDERS)
+    honest = _honest(params)
     scales = Scales(honest)
     config = Config(history=History(enabled=bool(params["history"])))
     if params["attack"] == "replay":
@@ -159,12 +164,12 @@ def run(params: Params, seed: int) -> Columns:
     calm_from_ms = net.world.now_ms
     _publish(net, params["honest"], honest, CALM_MS)
     scales.begin()
-    begins_ms = net.world.now_ms
+    struck_ms = net.world.now_ms
     _publish(net, params["honest"], honest, ATTACK_MS)
     net.run(END_MS)
-    calm = _latencies(net, params["honest"], calm_from_ms, begins_ms)
-    struck = _latencies(net, params["honest"], begins_ms, begins_ms + ATTACK_MS)
-    late = _latencies(net, params["honest"], begins_ms + LATE_MS, begins_ms + ATTACK_MS)
+    calm = _latencies(net, params["honest"], calm_from_ms, struck_ms)
+    struck = _latencies(net, params["honest"], struck_ms, struck_ms + ATTACK_MS)
+    late = _latencies(net, params["honest"], struck_ms + LATE_MS, struck_ms + ATTACK_MS)
     usual_ms, late_ms = _percentile(calm, 99), _percentile(late, 99)
     allowed_ms = max(3 * usual_ms, usual_ms + config.dissemination.graft_timeout_ms)
     delivered = 100 * sum(took < END_MS for took in struck) / max(1, len(struck))
@@ -183,7 +188,7 @@ def run(params: Params, seed: int) -> Columns:
         "p99_calm": usual_ms,
         "p50": _percentile(late, 50),
         "p99": late_ms,
-        "peak": _peak(net, params["honest"], begins_ms),
+        "peak": _peak(net, params["honest"], struck_ms),
         "of_allowed": late_ms / allowed_ms,
         "forged": forged,
         "twice": twice,
@@ -213,18 +218,30 @@ def _least(hostile: int) -> float:
     return 99.0 if hostile == SYBILS else 100.0
 
 
+def _honest(params: Params) -> int:
+    """Those that are not hostile, subscribed or not."""
+    return int(params["honest"] + max(1, params["honest"] // OUTSIDERS))
+
+
+def begins_ms(params: Params) -> int:
+    """When all strike: peers enter and subscribe one by one, and then it is calm for a while.
+    Very many hostile peers come only then."""
+    infiltrate = params["hostile"] != SYBILS
+    hostile = hostile_count(params["honest"], params["hostile"]) * infiltrate
+    entering, subscribing = _honest(params) + hostile, params["honest"] + hostile
+    settled_ms = entering * START_MS + subscribing * SUBSCRIBE_MS + SETTLE_MS
+    return int(settled_ms + CALM_MS)
+
+
 def _form(net: OneTopic, params: Params, honest: int) -> Gang:
     """A network at rest, and those that will strike. Hostile peers enter with the others, or, if
     they are very many, as the attack begins."""
     hostile = hostile_count(params["honest"], params["hostile"])
     for _ in range(honest):
         net.add()
-    infiltrate = params["hostile"] != SYBILS
-    entering = honest + hostile * infiltrate
-    subscribing = params["honest"] + hostile * infiltrate
-    settled_ms = entering * START_MS + subscribing * SUBSCRIBE_MS + SETTLE_MS
+    entering = honest + hostile * (params["hostile"] != SYBILS)
     contacts = [node.contact for node in net.nodes]
-    gang = Gang(net.seed, settled_ms + CALM_MS, contacts, [net.topic])
+    gang = Gang(net.seed, begins_ms(params), contacts, [net.topic])
     for _ in range(hostile):
         net.add_hostile(gang, params["attack"])
     late = [*range(params["honest"] + 1, honest, 2), *range(entering, honest + hostile)]
@@ -288,8 +305,8 @@ def _percentile(latencies: Iterable[int], percent: int) -> float:
     return float(np.percentile(np.fromiter(latencies, float), percent))
 
 
-def _peak(net: OneTopic, subscribers: int, begins_ms: int) -> float:
-    starts = range(begins_ms, begins_ms + ATTACK_MS, BUCKET_MS)
+def _peak(net: OneTopic, subscribers: int, struck_ms: int) -> float:
+    starts = range(struck_ms, struck_ms + ATTACK_MS, BUCKET_MS)
     buckets = (_latencies(net, subscribers, start, start + BUCKET_MS) for start in starts)
     return max(_percentile(bucket, 99) for bucket in buckets)
 
@@ -331,7 +348,7 @@ TOLD = {
     "messages": "messages that the honest send per delivery",
     "bytes": "bytes that the honest send per delivery",
 }
-SHORT = "seeds that fall short without the defence, at least"
+SHORT = "seeds that fall short without the defence, and not with it"
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
@@ -368,11 +385,20 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
                 judged_where=defended & ~sybils,
             )
         ),
-        wide.where(~defended).transform(
+        rows.transform(idle).transform(
             numbers({"short": SHORT}, {"short": (AT_LEAST, 1.0)}, by=groups, prefix=label)
         ),
         wide.transform(numbers(TOLD, by=groups, prefix=label)),
     )
+
+
+def idle(rows: DataFrame) -> DataFrame:
+    """The runs without the defence, of which those that fall short with it as well do not count:
+    it is not the defence that makes the difference there."""
+    same = ["honest", "hostile", "history", "seed"]
+    on = rows.where("defended = 1").select(*same, F.col("short").alias("with"))
+    off = rows.where("defended = 0").join(on, same, "left")
+    return off.withColumn("short", F.col("short") * (1 - F.coalesce("with", F.lit(0))))
 
 
 # --- figure -----------------------------------------------------------------------------------
@@ -426,9 +452,12 @@ def _some_is_forged(is_genuine: Callable[..., bool]) -> Callable[..., bool]:
     return lambda record, delivery: delivery.at_ms % 7 > 0 and is_genuine(record, delivery)
 
 
+LATE_FROM_MS = SETTLE_MS + CALM_MS + LATE_MS // 2
+"""In the quick size between `begins_ms` and the time that is judged: were latency before the attack
+as bad, three times as much would be allowed."""
 LATE = Defect(
     "events are passed on ten seconds late",
-    late("Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=SETTLE_MS + CALM_MS),
+    late("Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=LATE_FROM_MS),
     where=_is_watched,
 )
 FORGED_AND_TWICE = Defect(
@@ -439,7 +468,7 @@ FORGED_AND_TWICE = Defect(
 DEFENDED = Defect(
     "the defence is on where it should be off",
     params={"defended": 1},
-    where=lambda params: not params["defended"],
+    where=lambda params: params["hostile"] == 30 and not params["history"],
 )
 TRUSTED = Defect("views keep what they are told", params={"defended": 0}, where=_is_watched)
 
@@ -459,7 +488,10 @@ def _tolerances(attack: Attack) -> dict[str, Ground]:
             "2026-11-16", "No message of this attack brings a view a peer that was made up."
         )
     if OFF[attack] != Defence():
-        found[SHORT] = ground.asked("2026-11-16", "No idle defence.")
+        found[SHORT] = ground.asked(
+            "2026-11-17",
+            "No idle defence. Until then a row passed that falls short with its defence, too.",
+        )
     return found
 
 

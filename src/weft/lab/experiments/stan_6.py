@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 
 import numpy as np
 import numpy.typing as npt
@@ -298,11 +298,12 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def shrinking(kept: Function) -> Function:
-    """A planted defect: whenever a view is ranked, its last neighbour is dropped."""
+    """A planted defect: where there are more to choose from than a view holds, two fewer are kept.
+    A view that is filled up for the first time has no more than it holds."""
 
-    def instead(*args: object) -> list[int]:
-        found: list[int] = kept(*args)
-        return found[: max(1, len(found) - 1)]
+    def instead(candidates: Sized, wanted: int, *others: object) -> list[int]:
+        found: list[int] = kept(candidates, wanted, *others)
+        return found[: max(1, wanted - 2)] if len(candidates) > wanted else found
 
     return instead
 
@@ -364,7 +365,7 @@ ENTRY = Entry.of(
     defects=(
         Defect("simulated walks do not come back", lost("CollectReply")),
         Defect(
-            "views lose a neighbour with every walk",
+            "views lose neighbours when walks come back",
             {"weft.rules.stan:kept": shrinking},
             where=lambda params: params["how"] != "network",
         ),

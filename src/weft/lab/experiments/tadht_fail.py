@@ -292,7 +292,7 @@ ENTRY = Entry.of(
             "children do not look for another parent",
             {
                 **lost("RouteParent", "IsParent", "IsChild"),
-                "weft.engine.topic_dht.crash:Crash.run_period": left_out,
+                "weft.engine.topic_dht.crash:_run_period": left_out,
             },
             where=lambda params: params["kind"].startswith(STABILISE),
         ),

@@ -16,6 +16,7 @@ from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
 from weft.lab import ground
+from weft.lab.counted import COUNTS, Count, loads_of, rows_of
 from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.experiments import _tadht as tadht
@@ -25,6 +26,8 @@ from weft.lab.measures import at_least, each, reasons, texts, truths, wholes
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
+from weft.protocol.delivery import DELIVER_MESSAGE
+from weft.protocol.topic_dht.events import Cast
 from weft.rules.fairness import jain
 
 SEEDS = {"quick": 2, "full": 3}
@@ -53,7 +56,7 @@ def points(size: Size) -> list[Params]:
 
 
 def run(params: Params, seed: int) -> Columns:
-    """Rows: one per peer."""
+    """Rows: of each peer the copies it sent, and the events it received (`lab/counted.py`)."""
     held = workload(params, seed)
     roles = settled(held, places_of(held.peers, seed), params["k"], seed)
     events = Events(roles, params["scheme"], seed, params["mode"], params["links"])
@@ -65,13 +68,13 @@ def run(params: Params, seed: int) -> Columns:
             missed += events.publish(topic, publisher).missed
     sent = np.bincount(held.members, weights=events.sent, minlength=held.peers)
     received = np.bincount(held.members, weights=events.received, minlength=held.peers)
-    some = received > 0
+    counts = [
+        Count("copies", sent.astype(np.int64), Cast.__name__),
+        Count("events", received.astype(np.int64), kind=DELIVER_MESSAGE),
+    ]
+    locations = roles.locations.astype(np.int64)
     return {
-        "peer": np.flatnonzero(some),
-        "topics_held": held.per_peer()[some],
-        "locations": roles.locations[some].astype(np.int64),
-        "sent": sent[some].astype(np.int64),
-        "received": received[some].astype(np.int64),
+        **rows_of(counts, topics_held=held.per_peer(), locations=locations),
         "missed": missed,
     }
 
@@ -79,7 +82,9 @@ def run(params: Params, seed: int) -> Columns:
 COLUMNS = joined(
     texts("scheme", "mode"),
     truths("single"),
-    wholes("links", "peer", "topics_held", "locations", "sent", "received", "missed"),
+    wholes("links"),
+    COUNTS,
+    wholes("topics_held", "locations", "missed"),
 )
 TITLES = {
     "jain": "Jain's index of forwarded over received",
@@ -103,6 +108,13 @@ def named_by_links(rows: DataFrame) -> DataFrame:
     return rows.withColumn("way", F.concat(tadht.named(), link, single))
 
 
+def forwarded(rows: DataFrame) -> DataFrame:
+    """Per peer that received anything: copies `sent`, and events `received`."""
+    known = ("scheme", "mode", "single", "links", "seed", "topics_held", "locations")
+    loads = rows.transform(loads_of, {}, *known).where("deliveries > 0")
+    return loads.withColumns({"sent": F.col("payload_sent"), "received": F.col("deliveries")})
+
+
 def fairness(rows: DataFrame) -> DataFrame:
     """Per scheme and seed: how equal forwarded/received is."""
     share = F.col("sent") / F.col("received")
@@ -111,8 +123,10 @@ def fairness(rows: DataFrame) -> DataFrame:
     def evenness(name: str) -> Column:
         return jain(F.sum(name), F.sum(F.col(name) * F.col(name)), F.count(name))
 
-    shares = rows.transform(named_by_links).withColumns(
-        {"share": share, "location_share": location_share}
+    shares = (
+        rows.transform(forwarded)
+        .transform(named_by_links)
+        .withColumns({"share": share, "location_share": location_share})
     )
     return shares.groupBy("way", "seed").agg(
         evenness("share").alias("jain"),
@@ -144,11 +158,8 @@ def for_others(spread: Function) -> Function:
 
 def figure(rows: DataFrame) -> Figure:
     share = (F.col("sent") / F.col("received")).alias("share")
-    drawn = table(
-        rows.where((F.col("links") == LINKS) & ~F.col("single")).select(
-            tadht.named().alias("way"), share
-        )
-    )
+    some = rows.where((F.col("links") == LINKS) & ~F.col("single")).transform(forwarded)
+    drawn = table(some.select(tadht.named().alias("way"), share))
     drawing, [panel] = panels()
     for number, name in enumerate(tadht.ORDER):
         values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())

@@ -25,6 +25,7 @@ from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, each, texts, wholes
 from weft.pipeline.schemas import joined
+from weft.pipeline.traces import figures
 from weft.pipeline.transforms import Bound, Transform, numbers, together
 from weft.rules.treecast import Mode
 
@@ -100,7 +101,17 @@ def costs(rows: DataFrame) -> DataFrame:
     )
     per_member = (F.col("payloads") - handed) / gossiping
     found = rows.withColumns({"way": tadht.named(), "group": gossiping, "each": per_member})
-    return found.groupBy("way", "members", "seed").agg(
+    by = ("way", "members", "seed")
+    came = found.withColumns(
+        {
+            "copies": F.col("payloads"),  # members are all there is: none is a parasite
+            "parasites": F.lit(0),
+            "routed": F.lit(0),
+            "deliveries": F.col("members") - 1 - F.col("missed"),  # to others than the publisher
+        }
+    )
+    copies = came.transform(figures.copied, came, *by).select(*by, "copies_per_delivery")
+    costs = found.groupBy(*by).agg(
         F.max(F.abs(F.col("payloads") - F.col("members") + 1)).alias("excess"),
         F.max(F.col("each") / (F.log("group") + _SPARE)).alias("logarithm"),
         F.avg("payloads").alias("payloads"),
@@ -108,6 +119,7 @@ def costs(rows: DataFrame) -> DataFrame:
         F.avg(F.col("calls") / F.col("members")).alias("calls"),
         F.avg(F.col("missed") / F.col("members")).alias("missed"),
     )
+    return costs.join(copies, list(by))
 
 
 def summed(found: DataFrame) -> DataFrame:
@@ -116,6 +128,7 @@ def summed(found: DataFrame) -> DataFrame:
         F.max("excess").alias("excess"),
         F.max("logarithm").alias("logarithm"),
         F.max_by("per_member", "members").alias("per_member"),
+        F.max_by("copies_per_delivery", "members").alias("copies_per_delivery"),
         F.max_by("calls", "members").alias("calls"),
         F.avg("missed").alias("missed"),
     )
@@ -141,6 +154,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
     others = {
         "per_member": "copies per member, largest topic",
+        "copies_per_delivery": "copies per delivery, largest topic",
         "calls": "calls per member in rounds of pulling, largest topic",
         "missed": "share of members an event missed",
     }

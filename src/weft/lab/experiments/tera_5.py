@@ -26,16 +26,18 @@ from weft.engine.tera.access_points import Adverts
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab import ground
+from weft.lab.counted import COUNTS, GENERAL, TOPIC, both_ways, loads_of, rows_of
 from weft.lab.defect import Defect, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
-from weft.lab.measures import at_least, at_most, reasons, smalls, wholes
+from weft.lab.measures import at_least, at_most, reasons, smalls
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, ranked
 from weft.rules.deployment import visits_for
 
 _SUCCESS = 0.999  # of lookups, from which K follows
+SINGLE = "more in the general overlay, were each advertised topic a message"
 
 
 def points(zipf: float, size: Size) -> list[Params]:
@@ -48,7 +50,7 @@ def points(zipf: float, size: Size) -> list[Params]:
 
 
 def run(params: Params, seed: int) -> Columns:
-    """Rows: one per peer."""
+    """Rows: what each peer sent and received, by part (`lab/counted.py`)."""
     held = workload(params, seed)
     settings = WorldSettings(
         table_size=params["table_size"],
@@ -64,15 +66,14 @@ def run(params: Params, seed: int) -> Columns:
         world.step()
         events.publish(topics[cycle : cycle + 1], publishers[cycle : cycle + 1])
         events.advance()
-    general, extra, topic = world.general_load, world.extra_load, world.topics.handled
-    assert general is not None and extra is not None and topic is not None
-    of_topics = np.bincount(held.members, weights=topic, minlength=held.peers)
+    assert world.general_load is not None and world.extra_load is not None
+    counts = [
+        *both_ways(GENERAL, world.general_load),
+        *both_ways(SINGLE, world.extra_load),
+        *both_ways(TOPIC, world.loads_in_topics()),
+    ]
     return {
-        "peer": np.arange(held.peers),
-        "subscriptions_held": held.per_peer(),
-        "general": general,
-        "general_single": general + extra,
-        "topic": of_topics.astype(np.int64),
+        **rows_of(counts, subscriptions_held=held.per_peer()),
         "events_lost": events.totals.lost,
     }
 
@@ -85,19 +86,19 @@ TITLES = {
     "fair_single": "rank correlation of global load with subscriptions, an advertisement per topic",
     "lost": "events lost to failed lookups",
 }
-COLUMNS = joined(
-    smalls("peer", "subscriptions_held"),
-    wholes("general", "general_single", "topic"),
-    smalls("events_lost"),
-)
+COLUMNS = joined(COUNTS, smalls("subscriptions_held", "events_lost"))
 
 
 def loads(rows: DataFrame) -> DataFrame:
     """Per peer; `_single` is the reading in which every advertised topic is a message."""
-    return rows.withColumns(
+    parts = {"general": GENERAL, "extra": SINGLE, "topic": TOPIC}
+    found = rows.transform(loads_of, parts, "seed", "subscriptions_held", "events_lost")
+    single = F.col("general") + F.col("extra")
+    return found.withColumns(
         {
+            "general_single": single,
             "load": F.col("general") + F.col("topic"),
-            "load_single": F.col("general_single") + F.col("topic"),
+            "load_single": single + F.col("topic"),
         }
     )
 
@@ -123,7 +124,8 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 def figure(rows: DataFrame) -> Figure:
     """Left: general overlay. Right: all messages, peers by falling number of subscriptions."""
-    peers = table(rows.where(F.col("seed") == 1).transform(loads).orderBy("peer"))
+    first = rows.where(F.col("seed") == 1).transform(loads)
+    peers = table(first.withColumn("peer", F.col("peer").cast("int")).orderBy("peer"))
     drawing, (left, right) = panels(columns=2)
     share = peers["general"] / peers["general"].sum()
     left.plot(peers["peer"], share, ".", color=BLACK, ms=1.5, rasterized=True)

@@ -17,7 +17,7 @@ while peers' tables are drawn when asked); or "formula".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from pyspark.sql import Column, DataFrame, Window
@@ -29,14 +29,21 @@ from weft.engine.tera.collide import RUN_EVERY, estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.events import Events
 from weft.engine.tera.topics import Topics
-from weft.engine.tera.world import WorldSettings, build
+from weft.engine.tera.world import Counts, WorldSettings, build
 from weft.lab import costs, ground
-from weft.lab.defect import Defect, Instead, given, left_out
+from weft.lab.costs import FLOOD, FLOODING, SIZE, TERA, of_counts
+from weft.lab.counted import Count, rows_of
+from weft.lab.defect import Defect, Instead, given
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, look, marker, panels
 from weft.lab.measures import at_least, at_most, reasons
 from weft.lab.simulation import workload
 from weft.pipeline.transforms import numbers, together
+from weft.protocol.membership import ShuffleRequest
+from weft.protocol.publication import RouteEvent
+from weft.protocol.tera.access_points import Advertisement, LookupWalk
+from weft.protocol.tera.size import SampleWalk
+from weft.protocol.wire import Payload
 from weft.rules.deployment import (
     Deployment,
     flooding_costs,
@@ -49,7 +56,17 @@ SEEDS = {"quick": 2, "full": 10}
 _SUCCESS = 0.999
 _TABLE = 10  # paper (Fig. 3)
 _UPKEEP = ("exchange_general", "exchange_topic", "advert")
-_KINDS = (*_UPKEEP, "lookup", "route", "dissemination")
+_CAUSED = ("lookup", "route", "dissemination")
+_KINDS = (*_UPKEEP, *_CAUSED)
+_RPC = {
+    "exchange_general": ShuffleRequest.__name__,
+    "exchange_topic": ShuffleRequest.__name__,
+    "advert": Advertisement.__name__,
+    "lookup": LookupWalk.__name__,
+    "route": RouteEvent.__name__,
+    "dissemination": Payload.__name__,
+}
+"""What peers call these messages; an answer is counted with its question."""
 _EVENTS_MOST = 200
 """guess: events published in a cycle of a simulation; more are weighted."""
 
@@ -114,23 +131,23 @@ def _decades(first: int, last: int, half: bool) -> list[int]:
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row, or for rate 0 one row for each rate from 10⁻⁵ to 10⁵."""
+    """Rows: what each system sends in a cycle, by part (`lab/counted.py`); for rate 0 at each rate
+    from 10⁻⁵ to 10⁵."""
     if params["simulated"] == "formula":
-        return _by_formula(params)
+        return _together([_by_formula(params)])
     if params["simulated"] == "general":
         costs, sizes = _measure_general(params, seed)
     else:
         costs, sizes = _measure_all(params, seed)
     rates = np.logspace(-5, 5, 21) if params["rate"] == 0.0 else np.array([params["rate"]])
-    rows = [_row(params, costs, float(rate), sizes) for rate in rates]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return _together([_at_rate(params, costs, float(rate), sizes) for rate in rates])
 
 
 def _visits(params: Params, topics: int) -> int:
     return visits_for(_SUCCESS, params["table_size"], topics)
 
 
-def _measure_all(params: Params, seed: int) -> tuple[Costs, float]:
+def _measure_all(params: Params, seed: int) -> tuple[Costs, int]:
     held = workload(params, seed)
     settings = WorldSettings(
         table_size=params["table_size"], visits=_visits(params, held.topics), settled=True
@@ -142,7 +159,7 @@ def _measure_all(params: Params, seed: int) -> tuple[Costs, float]:
     return costs, _size_messages(world.topics)
 
 
-def _measure_general(params: Params, seed: int) -> tuple[Costs, float]:
+def _measure_general(params: Params, seed: int) -> tuple[Costs, int]:
     sizes = uniform_sizes(params["topics"], params["subscriptions"], params["peers"], seed)
     large = LargeWorld(
         params["peers"], sizes, params["table_size"], _visits(params, params["topics"]), seed
@@ -157,38 +174,63 @@ def _events_per_cycle(params: Params) -> int:
     return int(max(1, min(wanted, _EVENTS_MOST)))
 
 
-def _size_messages(topics: Topics) -> float:
-    """Messages per cycle if one member of each topic estimates its size now and then."""
+def _size_messages(topics: Topics) -> int:
+    """Messages if one member of each topic estimates its size, which it does now and then."""
     asking = topics.memberships.offsets[:-1]
-    found = estimate(topics, asking, repeats=10, steps=8, tick=0)
-    return found.messages / RUN_EVERY
+    return int(estimate(topics, asking, repeats=10, steps=8, tick=0).messages)
 
 
-def _row(params: Params, costs: Costs, rate: float, size_messages: float) -> Columns:
+def _at_rate(params: Params, costs: Costs, rate: float, size_messages: int) -> Columns:
+    """What was counted, weighted as in a cycle at a rate of publishing."""
     events = rate * params["topics"]
-    notified = costs.notified_per_event() * events
-    by_kind = {
-        f"tera_{kind}": (
-            costs.per_cycle(kind) if kind in _UPKEEP else costs.per_event(kind) * events
-        )
-        / notified
-        for kind in _KINDS
-    }
-    return {
+    upkeep, caused = costs.maintenance.as_dict(), costs.events.as_dict()
+    a_cycle, an_event = 1 / costs.cycles, events / max(1, costs.totals.published)
+    tera = [_count(kind, upkeep[kind], a_cycle) for kind in _UPKEEP]
+    tera += [_count(kind, caused[kind], an_event) for kind in _CAUSED]
+    a_flood = events / costs.flooded.events
+    flood = Count(FLOOD, costs.flooded.messages, Payload.__name__, weight=a_flood)
+    estimation = Count(SIZE, size_messages, SampleWalk.__name__, weight=1 / RUN_EVERY)
+    notified, wanted = costs.notified * an_event, costs.totals.wanted * an_event
+    known = {
         "rate_shown": rate,
-        "tera": costs.per_notification(events),
-        "flooding": costs.flooding_per_notification(events),
-        **by_kind,
         **_formula(_system(params, rate)),
-        "size_estimation": size_messages / notified,
-        "flood_per_event": costs.flood_per_event,
-        "flood_reached": costs.flood_reached,
+        "flood_reached": costs.flooded.reached,
         "visits": _visits(params, params["topics"]),
         "events": costs.totals.published,
         "events_lost": costs.totals.lost,
         "lookups": costs.totals.lookups,
         "missed": costs.totals.expected - costs.notified,
         "notified": costs.notified,
+    }
+    return _rows(
+        known,
+        (TERA, notified, tera),
+        (FLOODING, wanted, [tera[0], flood]),
+        (SIZE, notified, [estimation]),
+    )
+
+
+def _count(kind: str, messages: int, weight: float) -> Count:
+    return Count(f"tera_{kind}", messages, _RPC[kind], weight=weight)
+
+
+def _rows(known: Mapping[str, object], *systems: tuple[str, float, list[Count]]) -> Columns:
+    """The counts of some systems, each with its number of notifications."""
+    counts = [count for _, _, of_system in systems for count in of_system]
+    return {
+        **rows_of(counts),
+        "system": [name for name, _, of_system in systems for _ in of_system],
+        "notifications": [given for _, given, of_system in systems for _ in of_system],
+        **{name: [value] * len(counts) for name, value in known.items()},
+    }
+
+
+def _together(parts: Sequence[Columns]) -> Columns:
+    """The rows of several rates."""
+    lists = {name: value for name, value in parts[0].items() if value is not None}
+    return {
+        **parts[0],
+        **{name: [each for part in parts for each in part[name]] for name in lists},
     }
 
 
@@ -206,22 +248,29 @@ def _formula(system: Deployment) -> Columns:
 
 
 def _by_formula(params: Params) -> Columns:
+    """Nothing is counted: one message stands for as many as the closed form says."""
     system = _system(params, params["rate"])
     tera, flooding = tera_costs(system), flooding_costs(system)
-    predicted = _formula(system)
-    row = {
+    known = {
         "rate_shown": params["rate"],
-        "tera": predicted["tera_formula"],
-        "flooding": predicted["flooding_formula"],
-        **{f"tera_{kind}": getattr(tera, kind) / system.notifications for kind in _KINDS},
-        **predicted,
-        "size_estimation": float("nan"),
-        "flood_per_event": flooding.dissemination / (params["rate"] * params["topics"]),
+        **_formula(system),
         "flood_reached": 1.0,
         "visits": _visits(params, params["topics"]),
         **dict.fromkeys(("events", "events_lost", "lookups", "missed", "notified"), 0),
     }
-    return {name: np.array([value]) for name, value in row.items()}
+    given = system.notifications
+    return _rows(
+        known,
+        (TERA, given, [_count(kind, 1, getattr(tera, kind)) for kind in _KINDS]),
+        (
+            FLOODING,
+            given,
+            [
+                _count("exchange_general", 1, flooding.maintenance()),
+                Count(FLOOD, 1, Payload.__name__, weight=flooding.dissemination),
+            ],
+        ),
+    )
 
 
 def gigabytes(params: Params) -> float:
@@ -268,7 +317,8 @@ TITLES = {
 # --- 6a: subscriptions grow -----------------------------------------------------------------------
 
 
-def measure_a(rows: DataFrame, size: Size) -> DataFrame:
+def measure_a(counts: DataFrame, size: Size) -> DataFrame:
+    rows = counts.transform(of_counts)
     right = F.max_by("tera", "subscriptions")
     own = {
         "above": right - costs.VIEW,
@@ -279,7 +329,8 @@ def measure_a(rows: DataFrame, size: Size) -> DataFrame:
     return costs.judged(rows, TITLES, own, asked)
 
 
-def figure_a(rows: DataFrame) -> Figure:
+def figure_a(counts: DataFrame) -> Figure:
+    rows = counts.transform(of_counts)
     points = costs.means(rows, "subscriptions")
     drawing, (left, right) = panels(columns=2)
     costs.line(left, points, "subscriptions", "tera", 0, "TERA")
@@ -295,13 +346,14 @@ def figure_a(rows: DataFrame) -> Figure:
 # --- 6b: topics grow ------------------------------------------------------------------------------
 
 
-def measure_b(rows: DataFrame, size: Size) -> DataFrame:
+def measure_b(counts: DataFrame, size: Size) -> DataFrame:
     def tera(tables: str) -> Column:
         return F.when(F.col("tables") == tables, F.col("tera"))
 
     def at(tables: str) -> Column:
         return F.when(F.col("tables") == tables, F.col("topics"))
 
+    rows = counts.transform(of_counts)
     growth = F.max_by("flooding", "topics") / F.min_by("flooding", "topics")
     own = {
         "growth": growth / (F.max("topics") / F.min("topics")),
@@ -312,7 +364,8 @@ def measure_b(rows: DataFrame, size: Size) -> DataFrame:
     return costs.judged(rows, TITLES, own, asked)
 
 
-def figure_b(rows: DataFrame) -> Figure:
+def figure_b(counts: DataFrame) -> Figure:
+    rows = counts.transform(of_counts)
     fixed = costs.means(rows.where(F.col("tables") == "fixed"), "topics")
     growing = costs.means(rows.where(F.col("tables") == "growing"), "topics")
     drawing, axes = panels(columns=3)
@@ -356,7 +409,7 @@ def with_crossings(rows: DataFrame) -> DataFrame:
     )
 
 
-def measure_c(rows: DataFrame, size: Size) -> DataFrame:
+def measure_c(counts: DataFrame, size: Size) -> DataFrame:
     put_together = F.col("rate") == 0  # one simulation, its costs put together for every rate
     upkeep = sum((F.col(f"tera_{kind}") for kind in _UPKEEP), F.lit(0.0))
     events = sum((F.col(f"tera_{kind}") for kind in _KINDS if kind not in _UPKEEP), F.lit(0.0))
@@ -378,16 +431,18 @@ def measure_c(rows: DataFrame, size: Size) -> DataFrame:
         "additive": F.greatest(*gaps),
         "crossing": F.max("crossing"),
         "crossing_off": F.abs(F.max("crossing") / F.max("crossing_formula") - 1),
-        "low_upkeep": F.min_by(F.col("tera") / upkeep, rate),
-        "high_events": F.max_by(F.col("tera") / events, rate),
+        "low_upkeep": F.min_by(F.col("tera") / F.nullif(upkeep, F.lit(0.0)), rate),
+        "high_events": F.max_by(F.col("tera") / F.nullif(events, F.lit(0.0)), rate),
     }
     asked = at_least(1.0, "low") | at_most(1.0, "high") | at_most(0.05, "crossing_off")
     asked |= at_most(1.01, "low_upkeep", "high_events")
     asked |= at_most(3 / math.sqrt(sample), "additive")
-    return costs.judged(rows.transform(with_crossings), TITLES, own, asked)
+    rows = counts.transform(of_counts).transform(with_crossings)
+    return costs.judged(rows, TITLES, own, asked)
 
 
-def figure_c(rows: DataFrame) -> Figure:
+def figure_c(counts: DataFrame) -> Figure:
+    rows = counts.transform(of_counts)
     points = costs.means(rows.where(F.col("rate") == 0), "rate_shown")
     real = costs.means(rows.where(F.col("rate") > 0), "rate_shown")
     drawing, (left, right) = panels(columns=2)
@@ -407,9 +462,10 @@ def figure_c(rows: DataFrame) -> Figure:
 # --- 6d: peers grow -------------------------------------------------------------------------------
 
 
-def measure_d(rows: DataFrame, size: Size) -> DataFrame:
+def measure_d(counts: DataFrame, size: Size) -> DataFrame:
     """From 10⁷ peers on tables are drawn by the closed form's own assumption, so only points at
     which all is simulated are held against it."""
+    rows = counts.transform(of_counts)
     gap = F.abs(F.col("tera") / F.col("tera_formula") - 1)
     whole = F.col("simulated") == "all"
     exchanges = 2 * F.col("peers") / (F.col("rate") * F.col("subscriptions"))
@@ -432,7 +488,8 @@ def measure_d(rows: DataFrame, size: Size) -> DataFrame:
     )
 
 
-def figure_d(rows: DataFrame) -> Figure:
+def figure_d(counts: DataFrame) -> Figure:
+    rows = counts.transform(of_counts)
     points = costs.means(rows, "peers")
     drawing, (left, right) = panels(columns=2)
     for number, (name, label) in enumerate((("tera", "TERA"), ("flooding", "flooding"))):
@@ -464,6 +521,7 @@ def is_simulated(params: Params) -> bool:
     return bool(params["simulated"] == "all" and params["peers"] <= 10**6)
 
 
+COUNTED = "weft.engine.tera.world:Counts.as_dict"
 CUT = Defect(
     "views of two entries",
     {"weft.lab.experiments.tera_6:WorldSettings": given(view_size=2, shuffle_length=2)},
@@ -471,18 +529,17 @@ CUT = Defect(
 )
 
 
-def costlier(times: float) -> Instead:
-    """What events cause is counted so many times."""
+def times(factor: float, *kinds: str) -> Instead:
+    """Messages of these kinds are so many times as many."""
 
-    def instead(for_events: Callable[..., int]) -> Callable[..., float]:
-        return lambda counts: times * for_events(counts)
+    def instead(as_dict: Callable[..., dict[str, int]]) -> Callable[..., dict[str, int]]:
+        def counted(counts: Counts) -> dict[str, int]:
+            found = as_dict(counts)
+            return {**found, **{kind: round(factor * found[kind]) for kind in kinds}}
+
+        return counted
 
     return instead
-
-
-def free(for_events: Callable[..., int]) -> Callable[..., int]:
-    """Walks of lookups are not counted."""
-    return lambda counts: for_events(counts) - counts.lookup
 
 
 def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
@@ -535,7 +592,7 @@ ENTRIES = [
             CUT,
             Defect(
                 "every copy in a topic is sent twice",
-                {"weft.engine.tera.world:Counts.for_events": costlier(2.0)},
+                {COUNTED: times(2.0, "dissemination")},
             ),
         ),
         figure=figure_a,
@@ -573,7 +630,7 @@ ENTRIES = [
         defects=(
             CUT,
             Defect("tables of ten entries everywhere", params={"table_size": _TABLE}),
-            Defect("lookups that cost nothing", {"weft.engine.tera.world:Counts.for_events": free}),
+            Defect("lookups that cost nothing", {COUNTED: times(0.0, "lookup")}),
         ),
         figure=figure_b,
     ),
@@ -613,9 +670,9 @@ ENTRIES = [
             CUT,
             Defect(
                 "nothing is confined: events go to all peers",
-                {"weft.engine.tera.world:Counts.for_events": costlier(200.0)},
+                {COUNTED: times(200.0, *_CAUSED)},
             ),
-            Defect("upkeep is free", {"weft.engine.tera.world:Counts.maintenance": left_out}),
+            Defect("upkeep is free", {COUNTED: times(0.0, *_UPKEEP)}),
             Defect(
                 "every event makes its topic exchange views",
                 {"weft.engine.tera.events:Events.publish": exchanging},

@@ -25,12 +25,13 @@ import numpy as np
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.engine.core.arrays import Array
+from weft.engine.core.arrays import SENT, Array
 from weft.engine.core.draws import base_key, random_peers
 from weft.engine.data.workload import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab import ground
+from weft.lab.counted import COUNTS, GENERAL, TOPIC, Count, both_ways, loads_of, rows_of
 from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels, plain_log
@@ -38,6 +39,7 @@ from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wh
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, ranked, together
+from weft.protocol.wire import Payload
 from weft.rules.capacity import FANOUT_LEAST
 from weft.rules.deployment import visits_for
 from weft.rules.draw import absorb, stream_of
@@ -66,7 +68,7 @@ def capacities(peers: int, seed: int) -> Array:
 
 
 def run(params: Params, seed: int) -> Columns:
-    """Rows: one per peer."""
+    """Rows: what each peer sent and received, by part (`lab/counted.py`)."""
     held = workload(params, seed)
     capacity = capacities(held.peers, seed)
     settings = WorldSettings(
@@ -86,20 +88,20 @@ def run(params: Params, seed: int) -> Columns:
     copies = np.zeros(held.total, np.int64)
     events = Events(world, forwarded=copies, fanout=fanout)
     _publish(world, events, params, seed)
-    assert world.general_load is not None and world.topics.handled is not None
-    of_topics = np.bincount(held.members, weights=world.topics.handled, minlength=held.peers)
-    forwarded = np.bincount(held.members, weights=copies, minlength=held.peers)
+    assert world.general_load is not None
+    forwarded = np.bincount(held.members, weights=copies, minlength=held.peers).astype(np.int64)
+    in_topics = world.loads_in_topics()
+    in_topics[:, SENT] -= forwarded
+    counts = [
+        *both_ways(GENERAL, world.general_load),
+        *both_ways(TOPIC, in_topics),
+        Count(TOPIC, forwarded, Payload.__name__),
+    ]
     return {
-        "peer": np.arange(held.peers),
-        "capacity": capacity,
-        "subscriptions_held": held.per_peer(),
-        "general": world.general_load,
-        "topic": of_topics.astype(np.int64),
-        "forwarded": forwarded.astype(np.int64),
-        "access_point_for": _entries_naming(world),
+        **rows_of(counts, capacity=capacity, access_point_for=_entries_naming(world)),
         "delivery": events.flood.notified / max(1, events.totals.expected),
         "events_lost": events.totals.lost,
-        "messages": world.counts.total(),
+        "messages_all": world.counts.total(),
     }
 
 
@@ -173,20 +175,26 @@ TITLES = {
 }
 COLUMNS = joined(
     texts("choice"),
-    wholes("peer"),
+    COUNTS,
     reals("capacity"),
-    wholes("subscriptions_held", "general", "topic", "forwarded", "access_point_for"),
+    wholes("access_point_for"),
     reals("delivery"),
-    wholes("events_lost", "messages"),
+    wholes("events_lost", "messages_all"),
 )
 
 
 def busy(rows: DataFrame) -> DataFrame:
     """Per peer: its load, its load per capacity, its tenth by capacity (1 is the weakest)."""
+    known = ("choice", "seed", "capacity", "access_point_for", "delivery", "messages_all")
     by_capacity = Window.partitionBy("choice", "seed").orderBy("capacity", "peer")
-    load = F.col("general") + F.col("topic")
-    return rows.withColumns(
-        {"load": load, "busy": load / F.col("capacity"), "tenth": F.ntile(10).over(by_capacity)}
+    load = F.col("sent") + F.col("received")
+    return rows.transform(loads_of, {}, *known).withColumns(
+        {
+            "load": load,
+            "forwarded": F.col("payload_sent"),
+            "busy": load / F.col("capacity"),
+            "tenth": F.ntile(10).over(by_capacity),
+        }
     )
 
 
@@ -203,7 +211,7 @@ def fairness(rows: DataFrame) -> DataFrame:
         weakest.alias("weakest"),
         (weakest / F.avg("busy")).alias("weakest_share"),
         F.first("delivery").alias("delivery"),
-        F.first("messages").alias("messages"),
+        F.first("messages_all").alias("messages"),
         F.sqrt(2 / (F.count("peer") - 1)).alias("noise"),
     )
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from weft.lab.versus.pieces import RUN, piece_of, run_in, runs_of
 from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined, selected
 from weft.pipeline.traces import figures, pieces
-from weft.pipeline.transforms import over_seeds
+from weft.pipeline.transforms import count, over_seeds
 from weft.protocol import delivery
 from weft.rules.fairness import jain
 from weft.trace import CONTROL, GROUPS, MAINTENANCE
@@ -87,21 +87,24 @@ def _figures(rows: DataFrame) -> DataFrame:
         events.withColumn("run", run_in("message")).transform(_of_events, runs),
         _quantiles(placed, "latency_ns", "latency", 1e-6, "_ms"),
         _quantiles(placed, "hops", "hops", 1.0, ""),
-        placed.where("remote").groupBy(run_in("message").alias("run")).agg(_count("remote_given")),
-        _of_traffic(traffic),
-        receipts.groupBy(run_in("peer").alias("run")).agg(
-            F.sum("copies").alias("all_copies"), F.sum("parasites").alias("all_parasites")
+        figures.copied(
+            receipts.withColumn("run", run_in("peer")),
+            placed.where("remote").select(
+                run_in("message").alias("run"), F.lit(1).alias("deliveries")
+            ),
+            "run",
         ),
+        _of_traffic(traffic),
         _of_peers(peers),
     ]
     wide = reduce(lambda one, other: one.join(other, "run", "left"), parts, runs)
-    notified, remote = F.col("notified"), F.col("remote_given")
+    notified = F.col("notified")
     shown = {
-        "copies": _per("all_copies", remote),
+        "copies": F.col("copies_per_delivery"),
         "control": _per(f"sent_{CONTROL}", notified),
         "upkeep": _per(f"sent_{MAINTENANCE}", notified),
         "bytes": _per("all_bytes", notified),
-        "parasites": _per("all_parasites", notified),
+        "parasites": _per("parasites", notified),
         "state_kb": F.col("state_bytes") / 1e3,
     }
     return wide.withColumns(shown)
@@ -118,7 +121,7 @@ def _of_events(events: DataFrame, runs: DataFrame) -> DataFrame:
         (F.sum("delivered") / F.nullif(F.sum("subscribers"), F.lit(0))).alias("delivery"),
         F.avg(whole.cast("double")).alias("in_time"),
         F.sum(given + F.col("others")).alias("notified"),
-        _count("events"),
+        count("events"),
         F.coalesce(F.max(F.when(missed, since)), F.lit(0.0)).alias("repair_s"),
     )
 
@@ -126,7 +129,7 @@ def _of_events(events: DataFrame, runs: DataFrame) -> DataFrame:
 def _quantiles(placed: DataFrame, value: str, name: str, unit: float, suffix: str) -> DataFrame:
     """As the pipeline has them: the smallest value that a share of all does not exceed."""
     remote = placed.where("remote").where(F.col(value).isNotNull())
-    counted = remote.groupBy(run_in("message").alias("run"), value).agg(_count("number"))
+    counted = remote.groupBy(run_in("message").alias("run"), value).agg(count("number"))
     of_run = Window.partitionBy("run")
     ranked = counted.select(
         *("run", value),
@@ -161,10 +164,6 @@ def _of_peers(peers: DataFrame) -> DataFrame:
         (F.max("load") / F.nullif(F.avg("load"), F.lit(0.0))).alias("load_peak"),
         F.avg("links").alias("links"),
     )
-
-
-def _count(name: str) -> Column:
-    return F.count(F.lit(1)).alias(name)
 
 
 def _per(name: str, whole: Column) -> Column:
