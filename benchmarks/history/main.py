@@ -28,6 +28,7 @@ GOALS = (
     Goal("reader_lost", "readers", "stored events that it lost", most=0),
     Goal("reader_repeated", "readers", "events that it handled again", most=0),
     Goal("reader_disordered", "readers", "events before their parents", most=0),
+    Goal("reader_old", "readers", 'events from before "now", handed out after it', most=0),
     Goal("consumer_disordered", "consumers", "events out of their publisher's order", most=0),
 )
 

@@ -50,6 +50,7 @@ def measure(
         "reader_lost": sum(one.lost for one in verdicts),
         "reader_repeated": sum(one.repeated for one in verdicts),
         "reader_disordered": sum(one.disordered for one in verdicts),
+        "reader_old": sum(one.old for one in verdicts),
         "reader_failed_seeds": [seed for seed, one in pairs if not one.holds][:20],
     }
 

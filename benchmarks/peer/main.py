@@ -6,6 +6,7 @@ import sys
 
 from benchmarks.command import run
 from benchmarks.goals import Goal
+from benchmarks.peer.copies import PROCESSES
 
 TIMEOUT_S = 1_800
 
@@ -33,7 +34,7 @@ ON_REQUEST = ("killed",)
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run("peer", GOALS, TIMEOUT_S, __doc__ or "", argv, ON_REQUEST)
+    return run("peer", GOALS, TIMEOUT_S, __doc__ or "", argv, ON_REQUEST, "burst", PROCESSES)
 
 
 if __name__ == "__main__":

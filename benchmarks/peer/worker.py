@@ -52,12 +52,18 @@ def run(module: str, arguments: Sequence[str], timeout_s: float) -> dict[str, An
     return result
 
 
-def measures(module: str, names: Sequence[str], quick: bool, timeout_s: float) -> dict[str, Any]:
+def measures(
+    module: str,
+    names: Sequence[str],
+    quick: bool,
+    timeout_s: float,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
     """Every measure in a fresh process, one after the other; a failure costs only its figures."""
     found: dict[str, Any] = {}
     for name in names:
         machine.say(f"{name}: starts")
-        arguments = ["--measure-here", name, *(["--quick"] if quick else [])]
+        arguments = ["--measure-here", name, *(["--quick"] if quick else []), *options]
         try:
             found[name] = run(module, arguments, timeout_s)
         except WorkerFailed as problem:

@@ -281,6 +281,16 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def varint(number: int) -> bytes:
+    """A number from 0 in unsigned LEB128, as multiformats and protobuf write it."""
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
 @lru_cache(maxsize=4_096)
 def network_of(address: str) -> tuple[str, bool]:
     """What many peers on one machine, or in one hand, have in common: the IPv4 address, the /64 of

@@ -11,6 +11,7 @@ What is run, or believed because it lies in a certain place, must lie where nobo
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import secrets
@@ -112,6 +113,21 @@ def tighten(path: Path, *, writable: bool = False) -> None:
         log.warning("%s has mode %04o, and cannot be given another: %s", path, mode, error.strerror)
     else:
         log.warning("%s had mode %04o; now only its owner can use it (%04o)", path, mode, wanted)
+
+
+def lock(file: BinaryIO, path: Path, busy: Exception) -> bool:
+    """Hold an open file as this peer's own, as long as it is open; `busy` is raised if another one
+    does, and then, or where its file system has no locks, the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise busy from None
+    except OSError as error:
+        file.close()
+        log.warning("%s cannot be locked: %s", path, error.strerror)
+        return False
+    return True
 
 
 def stranger_on_the_way(path: Path) -> Path | None:

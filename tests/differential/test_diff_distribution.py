@@ -12,7 +12,7 @@ from weft.protocol.config import Config
 from weft.sim.builder import SimNet
 
 PEERS = 300
-CYCLES = 60
+CYCLES = 30
 
 
 def asynchronous_indegrees(seed: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from weft.lab.task import shape_of
+from weft.protocol.delivery import SEND_RPC
 
 
 def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) -> DataFrame:
@@ -16,6 +17,12 @@ def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) 
     shape = shape_of(columns)
     known = [{"point": "p", "seed": 1, **row} for row in rows]
     return spark.createDataFrame([[row.get(name) for name in shape.names] for row in known], shape)
+
+
+def count(part: str, messages: float, kind: str = SEND_RPC, **known: Any) -> dict[str, Any]:
+    """A row of an engine's counts: one payload that stands for so many."""
+    counted = {"part": part, "kind": kind, "rpc": "Payload", "messages": 1}
+    return {**counted, "weight": float(messages), **known}
 
 
 def only(found: DataFrame, **numbers: Any) -> Row:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from weft.documents.descriptor import SealedEvent, number_of
+from weft.documents.descriptor import (
+    INCARNATION,
+    NUMBER,
+    SealedEvent,
+    number_of,
+    seal_event,
+)
 from weft.documents.run import NOTHING_BEFORE, Proven, Run, Statement, sign_run
 from weft.documents.signature import Signer
 from weft.ids import Cid, PeerId, Topic
@@ -152,3 +158,19 @@ def change(town: Town, number: int, topic: Topic = T, **fields: object) -> seam.
     found = town.world.record.answers[token]
     assert found is not None
     return found[1]
+
+
+def sealed(number: int, *parents: SealedEvent, by: int = 9, created_ms: int = 0) -> SealedEvent:
+    """An event of a peer outside of the town, which knows these events as the latest."""
+    contact, sign = keyed(1, by)
+    event = seal_event(
+        sign,
+        publisher=contact.peer,
+        topic=T,
+        payload=b"%d" % number,
+        created_ms=created_ms,
+        parents={event.cid: event.height for event in parents},
+        metadata={INCARNATION: 1, NUMBER: number},
+    )
+    routed(event)  # signed in the order of its numbers
+    return event

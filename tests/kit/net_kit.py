@@ -57,6 +57,11 @@ PATIENCE_S = 300.0  # for a machine ten times slower; nothing takes that long
 _TURNS = 4  # what needs nothing from outside is there after a few
 
 
+def linked(peer: weft.Peer, topic: str) -> bool:
+    """Whether it has a link in a topic."""
+    return bool(peer.status()["topics"][topic]["links"])  # type: ignore[index]
+
+
 async def turn() -> None:
     """One turn of the event loop: all that is ready runs, and no time need pass."""
     await asyncio.sleep(0)

@@ -29,7 +29,7 @@ from weft.protocol.membership import JoinRequest
 from weft.protocol.peer import Peer
 from weft.protocol.tera.links import LinkRequest
 from weft.protocol.tera.tera import Tera
-from weft.protocol.wire import Span
+from weft.protocol.wire import Message, Span
 from weft.rules.capacity import links_most
 
 M = TypeVar("M")
@@ -281,6 +281,8 @@ class Group:
         self.peers: dict[int, Peer] = {}
         self.effects: dict[int, list[seam.Effect]] = {}
         self.drop: Callable[[int, int, object], bool] = lambda sender, to, message: False
+        self.alter: Callable[[int, Message], Message] = lambda sender, message: message
+        """What a peer that lies sends in place of what its machine says."""
         self.log: list[tuple[int, int, int, object]] = []  # time, sender, receiver, message
         self._queue: list[tuple[int, int, int, seam.Input]] = []
         self._order = count()
@@ -310,12 +312,12 @@ class Group:
         return effects
 
     def _carry(self, sender: int, effect: seam.Send) -> None:
-        to = number_of(effect.to)
-        self.log.append((self.now, sender, to, effect.message))
+        to, message = number_of(effect.to), self.alter(sender, effect.message)
+        self.log.append((self.now, sender, to, message))
         if to not in self.peers:
             self._later(2 * LATENCY_MS, sender, seam.PeerLost(effect.to.peer))
-        elif not self.drop(sender, to, effect.message):
-            self._later(LATENCY_MS, to, seam.Received(contact(sender), effect.message))
+        elif not self.drop(sender, to, message):
+            self._later(LATENCY_MS, to, seam.Received(contact(sender), message))
 
     def _later(self, after_ms: int, number: int, fact: seam.Input) -> None:
         heapq.heappush(self._queue, (self.now + after_ms, next(self._order), number, fact))
@@ -404,12 +406,20 @@ def _check_events(peer: Peer, topic: Topic) -> None:
         assert all(first > stream.floor + 1 for first, _ in stream.above)
 
 
-def member(*links: int, config: Config | None = None) -> Rig:
-    """A subscriber of the topic, with links to these peers."""
-    rig = Rig(1, config)
-    rig.subscribe()
-    rig.link(*links)
+def member(
+    *links: int, config: Config | None = None, topics: Iterable[Topic] = (T,), pings: bool = False
+) -> Rig:
+    """A subscriber of these topics, with links to these peers in each."""
+    rig = Rig(1, config, pings=pings)
+    for topic in topics:
+        rig.subscribe(topic)
+        rig.link(*links, topic=topic)
     return rig
+
+
+def linked(rig: Rig, topic: Topic = T) -> list[int]:
+    """The peers that it has links to in a topic."""
+    return sorted(number_of(peer) for peer in rig.peer.tera.topics[topic].links.linked)
 
 
 def calls(action: Callable[[], object]) -> int:

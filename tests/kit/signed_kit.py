@@ -65,3 +65,10 @@ def chain(
 def topic(name: str = "/sports", key: Key = ANNA, **fields: object) -> TopicVersion:
     given = {"created_ms": NOW_MS, **fields}
     return descriptor.seal_topic(key.sign, author=key.peer, name=Topic(name), **given)  # type: ignore[arg-type]
+
+
+def forked() -> list[SealedEvent]:
+    """A trunk of three, a branch beside its middle, and an event that joins both."""
+    one, two, three = chain(3)
+    side = event(b"side", one, key=BEN)
+    return [one, two, three, side, event(b"join", three, side, key=CAROL)]

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import weft
-from net_kit import turn, until
+from net_kit import linked, turn, until
 from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
@@ -39,11 +39,6 @@ LIVELY = weft.Config(
 
 
 swarm = partial(together, config=LIVELY)
-
-
-def linked(peer: weft.Peer, topic: str) -> bool:
-    topics = peer.status()["topics"]
-    return bool(topics[topic]["links"])  # type: ignore[index]
 
 
 async def test_five_peers_deliver_every_event_to_every_subscriber() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import weft
-from net_kit import keeping, turn, until
+from net_kit import keeping, linked, turn, until
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Topic
 from weft.net.config import Network
@@ -130,7 +130,7 @@ async def test_a_store_that_has_only_the_end_of_what_was_read_repeats_nothing(
             config=keeping(), store=MemoryStore(), join=[shop.address]
         ) as worker:
             live = await worker.subscribe(T)
-            await until(lambda: shop.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+            await until(lambda: linked(shop, T), "a link")
             await publish(shop, 21, 40)
             while (await anext(live)).payload != b"40":
                 pass
@@ -252,7 +252,7 @@ async def test_two_publishers_at_once(tmp_path: Path) -> None:
     ):
         await a.subscribe(T)
         await b.subscribe(T)
-        await until(lambda: b.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+        await until(lambda: linked(b, T), "a link")
         publishing = asyncio.gather(publish(a, 1, 60), publish(b, 101, 160))
         got: list[bytes] = []
         place: str | None = None
@@ -275,6 +275,48 @@ async def test_from_now_on(tmp_path: Path) -> None:
         async with peer.consume(T, after="now") as consumer:
             await publish(peer, 4, 5)
             assert payloads(await take(consumer, 2)) == numbered(4, 5)
+
+
+async def test_now_stays_now_whatever_of_the_past_comes_later(tmp_path: Path) -> None:
+    """Beside a consumer from the beginning, and in the next life with the position that was kept.
+    Neither the member's latest event nor the rest of its past is handed out."""
+    path = tmp_path / "b.db"
+    async with weft.Peer.open(config=keeping(), store=":memory:") as member:
+        await member.subscribe(T)
+        await publish(member, 1, 30)
+        async with weft.Peer.open(config=keeping(), store=path, join=member.address) as peer:
+            await peer.joined(30)
+            live = await peer.consume(T, after="now")
+            await publish(member, 31, 31)
+            [note] = await take(live, 1)
+            assert note.payload == b"31"
+            assert payloads(await take(peer.consume(T), 31)) == numbered(1, 31)
+            await publish(member, 32, 32)
+            assert payloads(await take(live, 1)) == [b"32"]
+        async with weft.Peer.open(config=keeping(), store=path, join=member.address) as peer:
+            await peer.joined(30)
+            again = peer.consume(T, after=note.position)
+            await publish(member, 33, 33)
+            assert payloads(await take(again, 2)) == numbered(32, 33)
+
+
+async def test_now_is_later_than_what_a_peer_missed_while_it_was_away(tmp_path: Path) -> None:
+    """But not later than what it publishes itself."""
+    path = tmp_path / "b.db"
+    async with weft.Peer.open(config=keeping(), store=":memory:") as member:
+        await member.subscribe(T)
+        async with weft.Peer.open(config=keeping(), store=path, join=member.address) as peer:
+            await peer.joined(30)
+            await peer.subscribe(T)
+            await publish(peer, 1, 3)
+        await publish(member, 4, 6)
+        async with weft.Peer.open(config=keeping(), store=path, join=member.address) as peer:
+            await peer.joined(30)
+            consumer = peer.consume(T, name="billing", after="now")
+            await publish(peer, 7, 7)
+            assert payloads(await take(consumer, 1)) == [b"7"]
+            await publish(member, 8, 8)
+            assert payloads(await take(consumer, 1)) == [b"8"]
 
 
 async def test_a_slow_consumer_loses_nothing(tmp_path: Path) -> None:
@@ -361,6 +403,57 @@ async def test_a_reset_lasts_and_takes_a_position() -> None:
             await peer.reset_consumer(T, "")
         with pytest.raises(PositionError, match="no position"):
             await peer.reset_consumer(T, "billing", after="nonsense")
+
+
+async def test_a_wrong_after_is_told_even_where_the_place_of_a_name_counts() -> None:
+    async with weft.Peer.open(config=keeping(), store=":memory:") as peer:
+        async with peer.consume(T, name="billing") as consumer:
+            await publish(peer, 1, 1)
+            [note] = await take(consumer, 1)
+            await note.ack()
+        with pytest.raises(PositionError, match="no position"):
+            peer.consume(T, name="billing", after="nonsense")
+        with pytest.raises(PositionError, match="not in /other"):
+            peer.consume("/other", name="billing", after=note.position)
+        with pytest.raises(UsageError, match="reads one topic"):
+            peer.consume([T, "/other"])  # type: ignore[arg-type]
+
+
+async def test_two_peers_with_one_store_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        with pytest.raises(weft.StoreBusy, match=r"already with the store .*a\.db"):
+            await weft.Peer.open(config=keeping(), store=path)
+        await publish(peer, 1, 1)
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        assert payloads(await take(peer.consume(T), 1)) == [b"1"]
+
+
+async def test_a_name_that_was_reset_begins_where_its_next_consumer_says() -> None:
+    async with weft.Peer.open(config=keeping(), store=":memory:") as peer:
+        async with peer.consume(T, name="billing") as consumer:
+            await publish(peer, 1, 2)
+            await (await take(consumer, 2))[-1].ack()
+        await peer.reset_consumer(T, "billing")
+        async with peer.consume(T, name="billing", after="now") as consumer:
+            await publish(peer, 3, 3)
+            assert payloads(await take(consumer, 1)) == [b"3"]
+        await peer.reset_consumer(T, "billing", after="now")
+        await publish(peer, 4, 4)
+        async with peer.consume(T, name="billing") as consumer:  # a reset to "now" is a place
+            assert payloads(await take(consumer, 1)) == [b"4"]
+
+
+async def test_a_name_reset_to_now_in_an_empty_store_gets_no_past() -> None:
+    async with weft.Peer.open(config=keeping(), store=":memory:") as member:
+        await member.subscribe(T)
+        await publish(member, 1, 5)
+        async with weft.Peer.open(config=keeping(), store=":memory:", join=member.address) as peer:
+            await peer.joined(30)
+            await peer.reset_consumer(T, "billing", after="now")
+            consumer = await peer.consume(T, name="billing")
+            await publish(member, 6, 6)
+            assert payloads(await take(consumer, 1)) == [b"6"]
 
 
 async def test_in_a_new_store_what_all_members_have_dropped_is_a_gap(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import weft
-from net_kit import PATIENCE_S, keeping, until
+from net_kit import PATIENCE_S, keeping, linked, until
+from weft.cli.main import main
+from weft.cli.topic import in_words
 from weft.ids import cid_of, cid_text, parse_cid
 from weft.net import runtime
 from weft.net import subscription as replay
@@ -37,7 +40,7 @@ async def pair(tmp_path: Path) -> AsyncGenerator[tuple[weft.Peer, weft.Peer], No
     ):
         await a.subscribe(T)
         await b.subscribe(T)
-        await until(lambda: b.status()["topics"][T]["links"], "a link")  # type: ignore[index]
+        await until(lambda: linked(b, T), "a link")
         yield a, b
 
 
@@ -249,6 +252,36 @@ async def test_over_the_control_socket(tmp_path: Path) -> None:
             await server.close()
 
 
+async def test_a_topic_is_made_from_another_and_read_with_its_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, store = tmp_path / "control.sock", tmp_path / "a.db"
+    async with weft.Peer.open(config=keeping(), store=store) as peer:
+        server = ControlServer(peer, path)
+        await server.open()
+        try:
+            async with ControlClient(path) as client:
+                old = await client.ask("topic", action="create", topic=T)
+                await client.publish(T, b"old")
+                make = {"action": "create", "topic": "/new", "made_from": T}
+                made = (await client.ask("topic", **make))["info"]
+                assert (made["made_from"], made["made_from_version"]) == (T, old["cid"])
+                assert f"{T}  {old['cid']}" in in_words(made)
+                await client.publish(T, b"later")
+                await client.publish("/new", b"new")
+                with pytest.raises(ControlError, match="no version of /nowhere is known"):
+                    await client.ask("topic", **{**make, "made_from": "/nowhere"})
+                with pytest.raises(ControlError, match="base32"):
+                    await client.ask("topic", **{**make, "made_from": "nonsense"})
+        finally:
+            await server.close()
+        assert [event.payload for event in peer.history.read("/new")] == [b"new"]
+        through = peer.history.read_through("/new")
+        assert [event.payload for event in through] == [b"old", b"new"]
+    assert main(["history", "/new", "--store", str(store)]) == 0
+    assert capsys.readouterr().out == f"{T}\told\n/new\tnew\n"
+
+
 async def test_an_event_that_only_others_have_can_be_read_on_from(tmp_path: Path) -> None:
     """A second life asked the same way, and got nothing, silently: its store had all but the event
     that it named."""
@@ -310,3 +343,30 @@ async def test_following_shows_other_claims_and_a_second_create_is_told_of_the_f
         followed = await change_topic(b, Request("topic", T, action="follow", owners=[a.id]))
         assert (followed["claims"], followed["believed"]) == ([], (a.id,))
         await until(lambda: b.owned.info(T), "the version of the owner that is followed")
+
+
+async def test_what_a_damaged_store_cannot_give_is_an_error_and_no_silence(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        for payload in (b"first", b"last"):
+            await peer.publish(T, payload)
+        first, _ = [event.cid for event in peer.history.read(T)]
+    database = sqlite3.connect(path)
+    database.execute("UPDATE events SET block = zeroblob(9) WHERE cid = ?", (first,))
+    database.commit()
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        with pytest.raises(weft.StoreCorrupt, match="is damaged"):
+            await anext(peer.subscribe(T, since="beginning"))
+    database.execute("UPDATE events SET block = zeroblob(9)")
+    database.commit()
+    database.close()
+    async with weft.Peer.open(config=keeping(), store=path) as peer:
+        with pytest.raises(weft.StoreCorrupt, match="is damaged"):
+            peer.subscribe(T)
+        with pytest.raises(weft.StoreCorrupt, match="is damaged"):
+            peer.consume(T)
+        subscription = peer.subscribe("/other")
+        with pytest.raises(weft.StoreCorrupt, match="is damaged"):
+            await subscription.add(T)
+        await peer.publish("/other", b"goes on")
+        assert (await anext(subscription)).payload == b"goes on"

@@ -61,6 +61,22 @@ async def test_many_messages_of_one_turn_leave_in_one_write() -> None:
         assert a.count("writes") == before + 1
 
 
+async def test_what_a_runtime_sends_at_once_leaves_before_the_loop_turns() -> None:
+    """Two turns of the loop lay between a publish and its first byte on the wire."""
+    async with node() as a, node() as b:
+        a.ping(b, 0)
+        await until(lambda: b.machine.nonces == [0])
+        before = a.count("writes")
+        a.pool.at_once(lambda: a.ping(b, 1, 2, 3))
+        assert a.count("writes") == before + 1
+        a.ping(b, 4)  # later ones leave, too
+        await until(lambda: b.machine.nonces == [0, 1, 2, 3, 4])
+        with pytest.raises(ZeroDivisionError):
+            a.pool.at_once(lambda: a.ping(b, 1 // 0))
+        a.ping(b, 5)
+        await until(lambda: b.machine.nonces[-1] == 5)
+
+
 @pytest.mark.parametrize("smaller_first", [True, False])
 async def test_peers_that_dial_each_other_at_once_end_with_one_connection(
     smaller_first: bool,

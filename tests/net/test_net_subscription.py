@@ -180,6 +180,8 @@ async def test_callbacks_are_called_one_after_the_other(caplog: pytest.LogCaptur
         async def wait_and_note_down(note: weft.Notification) -> None:
             await turn()
             awaited.append(note.payload)
+            if note.payload == b"2":
+                raise asyncio.CancelledError  # as of a task that was waited for
 
         first = await peer.subscribe("/a", callback=note_down)
         (await peer.subscribe("/a")).each(wait_and_note_down)
@@ -190,6 +192,7 @@ async def test_callbacks_are_called_one_after_the_other(caplog: pytest.LogCaptur
         expected = [b"%d" % number for number in range(200)]
         await until(lambda: plain == awaited == expected, "all calls")
         assert "a defect of the application" in caplog.text
+        assert "a callback of the subscription to /a was cancelled" in caplog.text
         with pytest.raises(weft.UsageError, match="a callback reads this subscription"):
             await anext(first)
 

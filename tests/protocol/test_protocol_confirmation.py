@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from history_kit import T, Town, change, follow, hear, id_of
+from weft.documents.descriptor import number_of
 from weft.protocol import seam
 from weft.protocol.history.fetch import (
     NO_WORD,
@@ -195,8 +198,34 @@ def test_a_peer_answers_publishers_about_their_own_events_only() -> None:
     other = Span(id_of(town, 0), 1, 2, 2)
     assert word(hear(town, 1, 0, BlocksRequest(T, 7, [], other))) == [NO_WORD]
     assert not word(hear(town, 1, 2, BlocksRequest(T, 7, [event.cid], span)))
+    assert word(hear(town, 1, 0, BlocksRequest(T, 7, [event.cid], other))) == [NO_WORD]
     endless = Span(id_of(town, 0), 1, 1, 1 << 60)
     assert not word(hear(town, 1, 0, BlocksRequest(T, 7, [event.cid], endless)))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_stored_is_said_of_the_run_that_was_asked_about(held: bool) -> None:
+    """Also long after, when the run is not held for repair any more."""
+    town = Town(3)
+    town.subscribe(0, 1)
+    town.run(10_000)
+    town.world.publish(town.nodes[0], T, b"one", b"two")
+    town.run(100)
+    town.publish(2)
+    town.run(1_000 if held else 300_000)
+    span = Span(id_of(town, 0), 1, 1, 2)
+    of_number = {number_of(event): event.cid for event in town.stored(1)}
+    cids = [of_number[span.publisher, 1, number] for number in (1, 2)]
+    foreign = of_number[id_of(town, 2), 1, 1]
+    said = {
+        "all": cids,
+        "one": cids[:1],
+        "one twice": [cids[0], cids[0]],
+        "one of another": [cids[0], foreign],
+    }
+    asked = {name: BlocksRequest(T, 7, some, span) for name, some in said.items()}
+    words = {name: word(hear(town, 1, 0, question))[0] for name, question in asked.items()}
+    assert [name for name, one in words.items() if one == STORED] == ["all"]
 
 
 def test_words_that_were_not_asked_for_count_for_nothing() -> None:

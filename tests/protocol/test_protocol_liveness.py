@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from protocol_kit import Rig, T, contact, event, everything_sent, number_of, sent, told
+import protocol_kit
+from protocol_kit import Rig, T, contact, event, everything_sent, linked, number_of, sent, told
 from weft.ids import GENERAL, Topic
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -20,16 +23,7 @@ U = Topic("/u")
 CALM = c.Config(cyclon=c.Cyclon(cycle_ms=10_000_000))
 
 
-def member(*links: int, topics: tuple[Topic, ...] = (T,)) -> Rig:
-    rig = Rig(1, CALM, pings=True)
-    for topic in topics:
-        rig.subscribe(topic)
-        rig.link(*links, topic=topic)
-    return rig
-
-
-def linked(rig: Rig, topic: Topic = T) -> list[int]:
-    return sorted(number_of(peer) for peer in rig.peer.tera.topics[topic].links.linked)
+member = partial(protocol_kit.member, config=CALM, pings=True)
 
 
 # --- pings --------------------------------------------------------------------------------------

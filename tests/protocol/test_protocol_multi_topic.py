@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import protocol_kit
 from protocol_kit import Group, Rig, T, answers, contact, delivered, run, sent, told
 from weft.documents.run import Part, Run
 from weft.ids import Topic
@@ -21,11 +22,7 @@ PARTS = (Part(T, 1), Part(U, 1))
 
 def member(*topics: Topic) -> Rig:
     """Subscribed to these topics, with 2 and 3 linked in each."""
-    rig = Rig(1)
-    for topic in topics:
-        rig.subscribe(topic)
-        rig.link(2, 3, topic=topic)
-    return rig
+    return protocol_kit.member(2, 3, topics=topics)
 
 
 def event(number: int = 1, payload: bytes = b"both", topic: Topic = T) -> Run:

@@ -284,6 +284,43 @@ def test_one_that_lacks_it_does_not_give_way_to_one_that_is_found() -> None:
     assert told(rig.hear(6, known([], [2])), RouteEvent) == [6]
 
 
+def test_a_lost_answer_is_asked_for_again() -> None:
+    """Campaign seed 51003: two liars had said that they have the event, and the answers of members
+    that lacked it were lost."""
+    rig = with_others(6, 7, 8)
+    for number in (6, 7):
+        rig.hear(number, known([1], []))
+    effects = rig.wait(5_000)
+    assert sent(effects, RouteCheck) == [(8, RouteCheck(T, 1, [1]))]
+    effects = rig.hear(8, known([], [1]))
+    assert told(effects, RouteEvent) == [8]
+    assert (8, RouteCheck(T, 1, [1])) in sent(rig.wait(5_000), RouteCheck)  # what it was sent, too
+    assert told(rig.hear(8, known([], [1])), RouteEvent) == [8]
+    rig.hear(8, known([1], []))
+    assert told(rig.wait(60_000), RouteCheck) == []
+
+
+def test_a_round_without_any_answer_does_not_count() -> None:
+    """Walks died, or went to liars that answer nothing: those that have spoken may all lie."""
+    rig = with_others(6)
+    rig.hear(6, known([1], []))
+    asked_s = []
+    for second in range(1, 301):
+        rig.meet(2)
+        walks = [walk for _, walk in sent(rig.wait(1_000), LookupWalk) if not walk.attempt]
+        asked_s += [second] * len(walks)
+    assert asked_s == [5, 40, 100, 220]  # the walks of the first round go on until the second
+
+
+def test_one_that_lacked_it_and_never_said_that_it_has_it_leaves_doubt() -> None:
+    rig = with_others(6, 7, 8)
+    for number in (6, 7):
+        rig.hear(number, known([1], []))
+    rig.wait(SPREAD_MS)
+    assert told(rig.hear(8, known([], [1])), RouteEvent) == [8]
+    assert len(lookups_s(rig)) == 5
+
+
 def test_a_member_says_what_has_come_to_it() -> None:
     rig = Rig(1)
     rig.subscribe()

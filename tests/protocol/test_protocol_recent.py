@@ -57,6 +57,7 @@ class AgainstASet(RuleBasedStateMachine):
         self.now = 0
         self.seen: dict[tuple[bytes, int, int], int] = {}  # event -> when
         self.given_up: set[tuple[bytes, int, int]] = set()
+        self.gone_ms = -1  # what came by then is not held any more
 
     @rule(publisher=publishers, incarnation=incarnations, number=numbers)
     def an_event_comes(self, publisher: int, incarnation: int, number: int) -> None:
@@ -84,8 +85,16 @@ class AgainstASet(RuleBasedStateMachine):
     @rule()
     def purge(self) -> None:
         self.recent.purge(self.now)
+        self.gone_ms = self.now - LIFE
         held = listed(self.recent.offer(EVER))
         assert held == {key for key, since in self.seen.items() if since > self.now - LIFE}
+
+    @precondition(lambda self: self.now < LIFE_FACTOR * LIFE)
+    @rule(settle_ms=st.integers(0, LIFE))
+    def a_member_is_offered_what_has_settled(self, settle_ms: int) -> None:
+        until = self.now - settle_ms
+        settled = {key for key, since in self.seen.items() if self.gone_ms < since <= until}
+        assert listed(self.recent.offer(until)) == settled
 
     @rule(publisher=publishers, incarnation=incarnations, first=numbers, length=st.integers(0, 14))
     def somebody_compares(self, publisher: int, incarnation: int, first: int, length: int) -> None:

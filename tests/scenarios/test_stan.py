@@ -19,7 +19,7 @@ from weft.sim.world import World
 PEERS = 40
 CYCLE_MS = Config().cyclon.cycle_ms
 CHURN_UNTIL = 24
-END = 60
+END = 42
 
 
 def world_of(seed: int, stan: Stan, loss: int) -> World:

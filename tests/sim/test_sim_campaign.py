@@ -41,7 +41,11 @@ def is_running(pid: int) -> bool:
 def test_every_kind_of_run_is_drawn() -> None:
     drawn = [draw_settings(seed) for seed in SEEDS]
     assert drawn[:50] == [draw_settings(seed) for seed in SEEDS[:50]]
-    assert {4, 300} <= {one.peers for one in drawn} <= set(range(4, 301))
+    peers = [one.peers for one in drawn]
+    assert set(peers) <= set(range(4, 301)) and min(peers) == 4 and max(peers) > 250
+    assert sum(number <= 16 for number in peers) > 0.7 * len(drawn)
+    assert 0.01 * len(drawn) < sum(number > 64 for number in peers) < 0.03 * len(drawn)
+    assert max(one.peers for one in drawn if one.hostile) > 64
     assert {one.topics for one in drawn} == set(range(1, 51))
     assert {one.routing for one in drawn} == set(ROUTINGS)
     schemes = {(one.routing, one.scheme) for one in drawn if one.scheme is not None}

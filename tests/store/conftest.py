@@ -1,10 +1,23 @@
-"""What tests of the SQLite store share."""
+"""What tests of stores share."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from weft.store.interface import Store
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from multiformats import CID, varint
+from multiformats import CID
+from multiformats import varint as of_others
 
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
 from weft.documents import dagcbor
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason
-from weft.ids import cid_of, cid_text
+from weft.ids import cid_of, cid_text, varint
 from weft.store import car
 from weft.store.interface import Batch, Retention
 from weft.store.memory import MemoryStore
@@ -64,7 +65,7 @@ def test_another_library_reads_it() -> None:
     header, blocks = libipld.decode_car(data)
     assert header == {"roots": [EVENTS[-1].cid], "version": 1}
     assert len(blocks) == 7
-    length, size, _ = varint.decode_raw(data)
+    length, size, _ = of_others.decode_raw(data)
     assert dag_cbor.decode(data[size : size + length]) == {
         "version": 1,
         "roots": [CID.decode(cid_text(EVENTS[-1].cid))],
@@ -75,7 +76,7 @@ def test_another_library_reads_it() -> None:
 
 @given(st.integers(0, 1 << 28))
 def test_lengths(number: int) -> None:
-    assert car.varint(number) == varint.encode(number)
+    assert varint(number) == of_others.encode(number)
 
 
 @given(st.permutations([FIRST, SECOND, *EVENTS]))
@@ -214,7 +215,7 @@ PLAIN_HEADER = dagcbor.mapping({"roots": dagcbor.array([]), "version": dagcbor.i
 
 
 def framed(data: bytes) -> bytes:
-    return car.varint(len(data)) + data
+    return varint(len(data)) + data
 
 
 @pytest.mark.parametrize(
@@ -230,8 +231,8 @@ def framed(data: bytes) -> bytes:
         (framed(dagcbor.mapping({"version": dagcbor.integer(2)})) + bytes(40), "inside of it"),
         (framed(dagcbor.mapping({"version": dagcbor.integer(3)})), "versions 1 and 2"),
         (framed(dagcbor.mapping({"version": dagcbor.integer(1)})), "no roots"),
-        (framed(PLAIN_HEADER) + car.varint(1 << 30) + bytes(40), "too long"),
-        (framed(PLAIN_HEADER) + car.varint(1 << 20) + bytes(40), "ends in the middle"),
+        (framed(PLAIN_HEADER) + varint(1 << 30) + bytes(40), "too long"),
+        (framed(PLAIN_HEADER) + varint(1 << 20) + bytes(40), "ends in the middle"),
     ],
 )
 def test_files_that_are_no_archive(data: bytes, text: str) -> None:

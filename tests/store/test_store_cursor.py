@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, forked
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
 from weft.store import cursor as cursor_module
@@ -31,13 +30,6 @@ from weft.store.sqlite import SqliteStore
 OTHER = Topic("/other")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
-    yield made
-    made.close()
-
-
 def put(store: Store, *events: SealedEvent) -> None:
     store.commit([Batch(NOW_MS, events)])
 
@@ -46,15 +38,8 @@ def read(cursor: Cursor, limit: int = 1_000) -> list[bytes]:
     return [one.event.payload for one in cursor.read(limit)]
 
 
-def branches() -> list[SealedEvent]:
-    """A trunk of three, a branch beside it, and an event that joins both."""
-    one, two, three = chain(3)
-    side = event(b"side", one, key=BEN)
-    return [one, two, three, side, event(b"join", three, side, key=CAROL)]
-
-
 def test_what_is_stored_and_then_what_comes(store: Store) -> None:
-    events = branches()
+    events = forked()
     put(store, *events[:2])
     cursor = Cursor(store, SPORTS)
     assert read(cursor, 1) == [events[0].payload]
@@ -66,7 +51,7 @@ def test_what_is_stored_and_then_what_comes(store: Store) -> None:
 
 
 def test_reading_goes_on_after_each_event(store: Store) -> None:
-    events = branches()
+    events = forked()
     put(store, *events)
     payloads = [one.payload for one in events]
     reads = Cursor(store, SPORTS).read()
@@ -87,6 +72,130 @@ def test_now_is_what_comes_from_now_on(store: Store) -> None:
     assert read(Cursor(store, SPORTS, kept)) == [two.payload, three.payload]
 
 
+def test_the_past_that_comes_after_now_is_not_handed_out(store: Store) -> None:
+    """Neither while it runs nor from a position that was kept."""
+    *past, last, new, newer = chain(12)
+    put(store, last)  # where another member stood
+    cursor = Cursor(store, SPORTS, NOW)
+    first = cursor.position
+    put(store, new)
+    [one] = cursor.read()
+    assert one.event == new
+    put(store, *past, newer)
+    for after, left in ((first, [new, newer]), (one.position, [newer])):
+        assert read(Cursor(store, SPORTS, after)) == [event.payload for event in left]
+    assert read(cursor) == [newer.payload]
+
+
+def test_an_old_event_shows_once_the_past_has_been_read(store: Store) -> None:
+    """As long as that is under way, an event below where reading began is waited at."""
+    one, two, last, new = chain(4)
+    beside = event(b"beside", one, key=BEN)
+    put(store, last)
+    cursor = Cursor(store, SPORTS, NOW)
+    put(store, new, one, beside)
+    assert [r.event for r in cursor.read(past_read=False)] == [new]
+    assert cursor.waits and cursor.read(past_read=False) == []
+    put(store, two)
+    assert read(cursor) == [b"beside"] and not cursor.waits
+
+
+def test_what_lay_before_the_beginning_of_the_peer_is_not_waited_at(store: Store) -> None:
+    one, _, last, new = chain(4)
+    put(store, last)
+    cursor = Cursor(store, SPORTS, NOW, before=lambda event: event == one)
+    put(store, one, new)
+    assert [r.event for r in cursor.read(past_read=False)] == [new]
+    assert not cursor.waits
+
+
+def test_a_long_past_is_passed_over_bit_by_bit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor_module, "PASSED_AT_ONCE", 4)
+    *past, last, new = chain(12)
+    put(store, last)
+    cursor = Cursor(store, SPORTS, NOW)
+    put(store, *past, new)
+    rounds = 0
+    while not (found := read(cursor, 4)):
+        assert cursor.passed
+        rounds += 1
+    assert found == [new.payload] and rounds == 2
+
+
+def test_now_is_where_another_member_stands(store: Store) -> None:
+    """What was published elsewhere before is older, what this peer publishes meanwhile is not."""
+    here, *missed, there = chain(5)
+    own = event(b"own", here, key=BEN)
+    both = event(b"both", there, own, key=CAROL)
+    put(store, here)
+    cursor = Cursor(store, SPORTS, NOW)
+    put(store, own, *missed, there, both)
+    unknown = event(b"not to be had")
+    cursor.begin_after([(both.cid, both.height), (unknown.cid, 1)], lambda event: event == own)
+    kept = cursor.position
+    assert read(cursor) == [b"own", b"both"]
+    assert read(Cursor(store, SPORTS, kept)) == [b"own", b"both"]
+
+
+def test_what_follows_own_events_by_many_ways_is_looked_at_once(store: Store) -> None:
+    here = event(b"here")
+    put(store, here)
+    cursor = Cursor(store, SPORTS, NOW)
+    own = top = event(b"own", here, key=BEN)
+    put(store, own)
+    for number in range(40):  # each time two that fork off, and one that joins them
+        sides = [event(b"%d" % number, top, key=key) for key in (ANNA, CAROL)]
+        top = event(b"join %d" % number, *sides)
+        put(store, *sides, top)
+    cursor.begin_after([(top.cid, top.height)], lambda event: event == own)
+    assert len(read(cursor)) == 121
+
+
+def test_a_past_that_came_later_and_was_dropped_is_no_gap(store: Store) -> None:
+    *past, last, new, newer = chain(12)
+    put(store, last)
+    cursor = Cursor(store, SPORTS, NOW)
+    put(store, new)
+    [one] = cursor.read()
+    put(store, *past)
+    store.prune(SPORTS, Retention(events=2), NOW_MS)
+    put(store, newer)
+    assert read(cursor) == [newer.payload]
+    later = Cursor(store, SPORTS, one.position)
+    assert read(later) == [newer.payload]
+    put(store, *chain(20)[12:])
+    store.prune(SPORTS, Retention(events=2), NOW_MS)
+    with pytest.raises(PositionGap):  # what is newer is one
+        later.read()
+
+
+def test_from_the_beginning_a_store_that_began_later_lacks_the_past(store: Store) -> None:
+    one, two, three, four = chain(4)
+    put(store, one, four)
+    store.commit([Batch(NOW_MS, lost=((SPORTS, three.cid),))])  # as it lay before the beginning
+    assert Cursor(store, SPORTS).lacks_past
+    put(store, two, three)
+    assert not Cursor(store, SPORTS).lacks_past
+    put(store, *chain(8)[6:])
+    assert Cursor(store, SPORTS).lacks_past
+    store.prune(SPORTS, Retention(events=1), NOW_MS)
+    assert not Cursor(store, SPORTS).lacks_past
+
+
+def test_in_another_store_what_a_position_covers_may_come_later(store: Store) -> None:
+    events = chain(6)
+    here = MemoryStore(b"here")
+    put(here, *events)
+    place = Cursor(here, SPORTS).read()[3].position
+    put(store, *events[2:])
+    cursor = Cursor(store, SPORTS, place)
+    assert read(cursor) == [events[4].payload, events[5].payload]
+    put(store, *events[:2])
+    assert read(cursor) == []
+
+
 def test_other_topics_do_not_count(store: Store) -> None:
     cursor = Cursor(store, SPORTS)
     put(store, *(event(b"%d" % n, topic=OTHER) for n in range(3)))
@@ -98,7 +207,7 @@ def test_other_topics_do_not_count(store: Store) -> None:
 def test_another_store_goes_on_from_the_frontier() -> None:
     """In which the same events arrived in another order, and more of them."""
     here, there = MemoryStore(b"here"), MemoryStore(b"there")
-    one, two, three, side, join = branches()
+    one, two, three, side, join = forked()
     put(here, one, side, two)
     put(there, one, two, three, side, join)
     reads = Cursor(here, SPORTS).read()
@@ -314,7 +423,7 @@ def test_what_all_members_have_dropped_unread_is_a_gap_in_a_new_store(store: Sto
 
 
 def test_a_new_store_goes_on_where_members_have_dropped_no_more_than_was_read(store: Store) -> None:
-    one, two, three, side, join = branches()
+    one, two, three, side, join = forked()
     here = MemoryStore(b"here")
     put(here, one, two, three, side)
     *_, last = Cursor(here, SPORTS).read()
@@ -325,7 +434,7 @@ def test_a_new_store_goes_on_where_members_have_dropped_no_more_than_was_read(st
 
 
 def test_a_branch_that_was_dropped_unread_is_a_gap_in_a_new_store(store: Store) -> None:
-    one, two, three, _, join = branches()
+    one, two, three, _, join = forked()
     here = MemoryStore(b"here")
     put(here, one, two, three)
     *_, last = Cursor(here, SPORTS).read()
@@ -345,7 +454,7 @@ def test_a_position_above_what_a_new_store_has_is_no_gap(store: Store) -> None:
 
 
 def test_what_was_read_and_dropped_on_several_branches_is_no_gap(store: Store) -> None:
-    one, two, three, side, join = branches()
+    one, two, three, side, join = forked()
     here = MemoryStore(b"here")
     put(here, one, two, side)
     *_, last = Cursor(here, SPORTS).read()
@@ -412,6 +521,35 @@ def test_each_event_once_and_after_its_parents_whatever_is_killed(
                     cursor = Cursor(stores[store], SPORTS, kept)
                     break
     assert set(results) == {e.cid for e in events}
+
+
+@given(events=streams(), data=st.data())
+def test_from_now_on_each_new_event_once_and_no_old_one(
+    events: list[SealedEvent], data: st.DataObject
+) -> None:
+    """The store has the ends of the stream alone when reading begins; the rest of the past comes in
+    at any time, new events come in at any time, and the reader is killed at any step."""
+    count = data.draw(st.integers(0, len(events)))
+    old, new = events[:count], events[count:]
+    followed = {parent for one in old for parent in one.parents}
+    store = MemoryStore(b"here")
+    put(store, *(one for one in old if one.cid not in followed))
+    lacking = [one for one in old if one.cid in followed]
+    cursor = Cursor(store, SPORTS, NOW)
+    kept, results = cursor.position, list[SealedEvent]()
+    steps = data.draw(st.lists(st.sampled_from(["old", "new", "read", "kill"]), max_size=40))
+    for step in [*steps, *["old"] * len(lacking), *["new"] * len(new), "read"]:
+        coming = lacking if step == "old" else new
+        if step in ("old", "new") and coming:
+            put(store, coming.pop(0))
+        if step == "kill":
+            cursor = Cursor(store, SPORTS, kept)
+        if step == "read":
+            for one in cursor.read(past_read=not lacking):
+                assert one.event not in results, "an event came twice"
+                results.append(one.event)
+                kept = one.position
+    assert results == events[count:]
 
 
 def topological(events: list[SealedEvent]) -> st.SearchStrategy[list[SealedEvent]]:

@@ -267,6 +267,21 @@ def test_a_folder_that_may_not_be_written_to() -> None:
             assert store.verify() == 1
 
 
+def test_one_peer_lives_with_a_store_and_others_may_look(path: Path) -> None:
+    with opened(path) as store:
+        store.hold()
+        with opened(path) as other:
+            assert other.topics() == {}
+            with pytest.raises(StoreBusy, match="a peer is running already with the store"):
+                other.hold()
+        store.commit([Batch(NOW_MS, (event(),))])
+        store.hold()  # no effect
+    with opened(path) as store:
+        store.hold()
+        assert store.summary(SPORTS).events == 1
+    assert [one.name for one in path.parent.iterdir()] == [path.name]  # the lock is gone
+
+
 def test_another_process_that_does_not_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
     with opened(path) as store:

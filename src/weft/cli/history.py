@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.cli import output
@@ -12,6 +14,7 @@ from weft.cli.parser import topic, whole
 from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import home_option
 from weft.cli.store import opened, read_option, reading_since, since_option
+from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.documents.descriptor import SealedEvent
@@ -21,6 +24,8 @@ HELP = "Show the events that are stored of a topic"
 DETAILS = """
 Reads the peer's store, whether it runs or not. Events come in the order of the
 stream, which is the same everywhere. Without TOPIC: what is stored of each.
+Of a topic that was made from another ('weft topic create --from') that one's
+events come first, as far as they are stored here.
 """
 EXAMPLES = """
 weft history                                     which topics, and how much
@@ -66,20 +71,20 @@ def show_topics(store: Store, as_json: bool) -> None:
 
 def show_events(store: Store, args: argparse.Namespace) -> None:
     from weft.store.interface import NotHeld
-    from weft.store.reader import Reader
+    from weft.store.reader import origin_of, read_through
 
+    origin = origin_of(store, args.topic)
+    if origin is not None and not all(map(store.has, origin.heads)):
+        name = printable(origin.topic)
+        lacks = f"{args.topic} was made from {name}, of which not all is stored here"
+        print(f"weft: {lacks}: 'weft sub {name} --since beginning' brings it", file=sys.stderr)
     try:
-        reader = Reader(store, args.topic, reading_since(args.since))
+        for event in islice(read_through(store, args.topic, reading_since(args.since)), args.limit):
+            output.show(
+                fields_of(event), as_json=args.json, with_topic=origin is not None, raw=args.raw
+            )
     except NotHeld as error:
         raise Problem(str(error), USAGE) from error
-    left: int | None = args.limit
-    while page := reader.read(min(1_000, left) if left is not None else 1_000):
-        for event in page:
-            output.show(fields_of(event), as_json=args.json, with_topic=False, raw=args.raw)
-        if left is not None:
-            left -= len(page)
-            if not left:
-                return
 
 
 def fields_of(event: SealedEvent) -> Fields:

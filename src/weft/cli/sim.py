@@ -39,9 +39,11 @@ does not repair what faults lose, so that is not asked of it.
 
 A campaign plays runs that nobody has played before, until its time is over: 4 to 300 peers, 1 to 50
 topics, all routings and schemes, calm and with faults and disasters, with and without history and
-hierarchies. Options that are given hold for all its runs. A run that fails is shrunk, and both are
-kept in a file with the lines that play them again. Runs that have begun are played to their end,
-which for the largest takes minutes; Ctrl-C ends them at once and keeps the rest.
+hierarchies. Most runs are small, since those find most for their time: four of five have at most
+16 peers, two of a hundred more than 64. Half keep a history, a third have hostile peers, one of
+seven is calm. Options that are given hold for all its runs. A run that fails is shrunk, and both
+are kept in a file with the lines that play them again. Runs that have begun are played to their
+end, which for the largest takes minutes; Ctrl-C ends them at once and keeps the rest.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words

@@ -24,7 +24,8 @@ owners. Nobody is believed to own a topic by their own word:
                            by 'show', and change nothing
 
   create TOPIC [PEER...]   make it your own; the peers may publish beside you
-                           (--hierarchy: its subscribers get sub-topics' events, too)
+                           (--hierarchy: its subscribers get sub-topics' events, too;
+                           --from: it has the history of another topic, anybody's)
   name TOPIC               the name of a topic of yours that nobody can take
   show TOPIC               its newest version
   add TOPIC NAME           hang the sub-topic TOPIC/NAME under it, asked for or not
@@ -44,6 +45,7 @@ weft topic follow /sports 12D3KooW...        believe that this peer owns /sports
 weft topic create /chat --anyone             owned, but open
 weft topic create /news --owner 12D3KooW...  held together with another peer
 weft topic create /sports --hierarchy        events of /sports/football count in /sports
+weft topic create /archive --from /sports    'weft history /archive' begins with /sports
 weft topic add /sports football
 weft topic ask /sports tennis                the owner sees the wish in 'weft topic show'
 weft topic revoke /sports 12D3KooW...
@@ -70,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with create: the topic's subscribers get the events of its sub-topics, too",
     )
+    parser.add_argument(
+        "--from",
+        dest="made_from",
+        metavar="TOPIC",
+        help="with create: the topic, or the CID of a version of it, whose history it goes on from",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -90,6 +98,8 @@ def request_of(args: argparse.Namespace) -> Fields:
         raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
     if args.hierarchy and action != "create":
         raise Problem("--hierarchy is for create; sub-topics that are added belong to it", USAGE)
+    if args.made_from and action != "create":
+        raise Problem("--from is for create", USAGE)
     if args.anyone and action not in ("create", "restrict"):
         raise Problem("--anyone is for create and restrict", USAGE)
     request: Fields = {"action": action, "topic": args.topic, "anyone": args.anyone}
@@ -101,6 +111,8 @@ def request_of(args: argparse.Namespace) -> Fields:
         request |= {"peers": values, "owners": args.owner}
     if args.hierarchy:
         request["hierarchy"] = True
+    if args.made_from:
+        request["made_from"] = args.made_from
     return request
 
 
@@ -179,6 +191,8 @@ def in_words(info: Fields) -> str:
     ]
     if info["hierarchy"]:
         rows.append(("hierarchy", f"{info['hierarchy']}: events count in the topics above, too"))
+    if info.get("made_from"):
+        rows.append(("made from", f"{info['made_from']}  {info['made_from_version']}"))
     rows += [("sub-topic", f"{name}  {cid}") for name, cid in info["sub_topics"].items()]
     rows += [("asked for", f"{name}  by {peer}") for name, peer in info["asked"].items()]
     return rows_in_words(rows, 11)

@@ -17,6 +17,9 @@ Holders that change a topic at once make two versions after the same one. Neithe
 follows one of them, names the other (`MERGES`) and has the changes of both (`merged`). Where they
 contradict each other the narrower right stands: a revocation is never undone by somebody else's
 change.
+
+Anyone may make a topic from another's descriptor (Section 4.5). The versions of such a topic name
+that descriptor and the heads of its stream then (`MadeFrom`), so that its history is theirs, too.
 """
 
 from __future__ import annotations
@@ -24,15 +27,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason
 from weft.documents.shape import ALLOWED_MAX, SUB_TOPICS_MAX
-from weft.ids import BadId, Cid, PeerId, Topic, parse_cid
+from weft.ids import BadId, Cid, PeerId, Topic, cid_text, parse_cid, parse_topic
 from weft.rules.hierarchy import ORIGIN, is_sub_topic, may_come_from
 
 MERGES = "merges"
 """Metadata of a topic version: the CID, as text, of a version beside its parent whose changes it
 has taken over."""
+
+FROM, FROM_VERSION, FROM_HEADS = "from", "from_version", "from_heads"
+"""Metadata of a topic version: the name of the topic that this one was made from, the CID of its
+version, and those of its stream's heads, all as text and with spaces between heads."""
+HEADS_NAMED_MAX = 16
+"""As many as an event names as its parents: the next event names the others."""
 
 Allowed = tuple[PeerId, ...] | None
 """The peers that may publish beside the owners; None: anyone."""
@@ -96,6 +106,30 @@ def merges(version: TopicVersion) -> Cid | None:
     named = version.metadata.get(MERGES)
     try:
         return parse_cid(named) if isinstance(named, str) else None
+    except BadId:
+        return None
+
+
+class MadeFrom(NamedTuple):
+    """Another topic, as it stood when a topic was made from it."""
+
+    topic: Topic
+    version: Cid
+    heads: tuple[Cid, ...]
+
+    def metadata(self) -> dict[str, Scalar]:
+        named = {FROM: self.topic, FROM_VERSION: cid_text(self.version)}
+        heads = " ".join(map(cid_text, self.heads))
+        return {**named, **({FROM_HEADS: heads} if heads else {})}
+
+
+def made_from(version: TopicVersion) -> MadeFrom | None:
+    """What a topic was made from, by its owners' word."""
+    texts = [version.metadata.get(name, "") for name in (FROM, FROM_VERSION, FROM_HEADS)]
+    topic, cid, heads = (text if isinstance(text, str) else "" for text in texts)
+    try:
+        named = tuple(map(parse_cid, heads.split()[:HEADS_NAMED_MAX]))
+        return MadeFrom(parse_topic(topic), parse_cid(cid), named)
     except BadId:
         return None
 

@@ -149,15 +149,28 @@ class Statement(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Proven:
-    """A run that its publisher has signed."""
+    """A run that its publisher has signed; or one that a connection vouches for, which ends at its
+    publisher, until its signature is looked at (`is_signed`)."""
 
-    __slots__ = ("digest", "root", "run", "size")
+    __slots__ = ("_signed", "digest", "root", "run", "size")
 
-    def __init__(self, run: Run, root: bytes, digest: bytes, size: int) -> None:
+    def __init__(self, run: Run, root: bytes, digest: bytes, size: int, signed: bool) -> None:
         self.run = run
         self.root = root
         self.digest = digest  # of its statement, which the next run names
         self.size = size  # bytes of all payloads
+        self._signed = signed  # its signature was looked at, and is good
+
+    @property
+    def vouched(self) -> bool:
+        """Whether its signature has not been looked at."""
+        return not self._signed
+
+    def is_signed(self, topic: Topic) -> bool:
+        """Whether its publisher signed it for this topic; looked at once."""
+        if not self._signed:
+            self._signed = verify_statement(topic, self.statement()) is not None
+        return self._signed
 
     def statement(self) -> Statement:
         run = self.run
@@ -195,11 +208,21 @@ def sign_run(
     run = Run(
         publisher, incarnation, first, published_ms, payloads, prev, sign(signed), sealed, parts
     )
-    return Proven(run, root, sha256(signed).digest(), sum(sizes))
+    return Proven(run, root, sha256(signed).digest(), sum(sizes), signed=True)
 
 
 def verify_run(topic: Topic, run: Run) -> Proven | None:
     """The run as its publisher signed it for this topic; None if it did not."""
+    return _proven(topic, run, vouched=False)
+
+
+def vouched_run(topic: Topic, run: Run) -> Proven | None:
+    """The run as it stands, its signature not looked at; None if nobody can have signed it for this
+    topic."""
+    return _proven(topic, run, vouched=True)
+
+
+def _proven(topic: Topic, run: Run, vouched: bool) -> Proven | None:
     payloads = run.payloads
     count = len(payloads)
     if run.parts and (count > 1 or Part(topic, run.first) not in run.parts):
@@ -209,13 +232,20 @@ def verify_run(topic: Topic, run: Run) -> Proven | None:
     if not 1 <= count <= RUN_MAX or (count > 1 and size > RUN_BYTES_MAX):
         return None
     root = _root(payloads, sizes)
-    digest = _verify(topic, run, count, root)
-    return Proven(run, root, digest, size) if digest is not None else None
+    signed = _signed_head(topic, run, count, root)
+    if signed is None:
+        return None
+    if not vouched and not verified(PeerId(run.publisher), run.signature, signed):
+        return None
+    return Proven(run, root, sha256(signed).digest(), size, not vouched)
 
 
 def verify_statement(topic: Topic, statement: Statement) -> bytes | None:
     """The digest of a statement that its publisher signed for this topic; None if it did not."""
-    return _verify(topic, statement, statement.count, statement.root)
+    signed = _signed_head(topic, statement, statement.count, statement.root)
+    if signed is None or not verified(PeerId(statement.publisher), statement.signature, signed):
+        return None
+    return sha256(signed).digest()
 
 
 def signed_bytes(topic: Topic, statement: Statement) -> bytes:
@@ -228,17 +258,15 @@ def signed_bytes(topic: Topic, statement: Statement) -> bytes:
     )
 
 
-def _verify(topic: Topic, head: Run | Statement, count: int, root: bytes) -> bytes | None:
+def _signed_head(topic: Topic, head: Run | Statement, count: int, root: bytes) -> bytes | None:
+    """What the signature covers; None if nobody may sign that."""
     if head.first + count - 1 > NUMBER_MAX or (head.first == 1 and head.prev != NOTHING_BEFORE):
         return None
-    signed = _signed(
+    return _signed(
         topic,
         *(head.publisher, head.incarnation, head.first, count, head.published_ms, head.prev),
         *(root, head.sealed, head.parts),
     )
-    if not verified(PeerId(head.publisher), head.signature, signed):
-        return None
-    return sha256(signed).digest()
 
 
 def _signed(

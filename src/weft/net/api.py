@@ -63,6 +63,7 @@ from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
+from weft.store.cursor import check_position
 from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
@@ -307,8 +308,8 @@ class Peer:
         With a `name`, `await note.ack()` keeps the place here, and the next consumer of that name
         goes on after the last event acknowledged (at least once). A program that keeps
         `note.position` in one transaction with its own results gives it back as `after` (exactly
-        once). `after` None: from the beginning; "now": what comes into the store from now on, which
-        may be older than now (docs/api.md). A name that has a place already goes on from there.
+        once). `after` None: from the beginning; "now": what is published from now on (await the
+        result to know when that is). A name that has a place already goes on from there.
 
         A position that cannot be read on from is a `PositionError`; one from which events have
         been dropped by retention since is a `PositionGap`, here or while reading. None goes on from
@@ -318,8 +319,9 @@ class Peer:
         return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
 
     async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
-        """Make the next consumer of this name begin at `after`, wherever its place was: None: with
-        the first event that is kept; "now"; or a position. Returns once that is on disk. For a
+        """Make the next consumer of this name begin at `after`, wherever its place was: "now", or a
+        position; None: the name has no place any more, so that the next consumer begins where its
+        own `after` says, or with the first event that is kept. Returns once that is on disk. For a
         name whose place cannot be read on from any more (`PositionGap`), or that shall read
         everything again. A consumer that runs by this name is to be closed first.
         """
@@ -333,14 +335,26 @@ class Peer:
             raise UsageError("the name of a consumer is empty")
         if after is not None and not isinstance(after, str):
             raise UsageError(f"after is {after!r:.60}; give `note.position`, 'now', or None")
-        return usable(parse_plain_topic, topic)
+        if not isinstance(topic, str):
+            raise UsageError(f"a consumer reads one topic, a text, not {topic!r:.60}; make several")
+        parsed = usable(parse_plain_topic, topic)
+        check_position(after, parsed)  # also where a name's place counts in place of it
+        return parsed
 
     def _past(self, topic: Topic) -> Past:
         """How far what other members have of a topic's past has been read."""
         history = self._machine.history
         if history is None:
             return Past(lambda: True, lambda: False)
-        return Past(partial(history.has_past, topic), partial(history.reads_past, topic))
+        return Past(
+            partial(history.has_past, topic),
+            partial(history.reads_past, topic),
+            partial(self._runtime.feed, seam.AskHeads(topic)),
+            partial(history.told, topic),
+            partial(history.is_getting, topic),
+            history.lies_before,
+            history.is_own,
+        )
 
     def _since(self, topic: Topic, since: str | datetime | None) -> Since | None:
         if since is None:
@@ -712,7 +726,13 @@ def _store(store: Store | FileName | None) -> Store | None:
     if isinstance(store, str | os.PathLike):
         from weft.store.sqlite import SqliteStore  # noqa: PLC0415  (most peers have no file)
 
-        return SqliteStore(path_in("store", store))
+        kept = SqliteStore(path_in("store", store))
+        try:
+            kept.hold()
+        except BaseException:
+            kept.close()
+            raise
+        return kept
     if store is not None and not callable(getattr(store, "stage", None)):
         raise UsageError(f"store is {store!r:.60}; expected a file, ':memory:' or a store")
     return store

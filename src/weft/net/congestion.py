@@ -23,9 +23,11 @@ directed edges that wait for each other never form a circle.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from weft.ids import Topic
+from weft.net.errors import UsageError
 from weft.net.timers import Timers, now_ms
 
 WINDOW_RUNS = 128
@@ -78,6 +80,27 @@ class Congestion:
         waiters, self._waiters = self._waiters, []
         for resume in waiters:
             resume()
+
+
+class Seat:
+    """Where the one task that reads from a queue waits while the queue is empty."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self) -> None:
+        self._reader: asyncio.Future[None] | None = None
+
+    async def wait(self, why_not_two: str) -> None:
+        """Until `wake` is called; `why_not_two` is what a second task that reads is told."""
+        if self._reader is not None and not self._reader.done():
+            raise UsageError(why_not_two)
+        self._reader = asyncio.get_running_loop().create_future()
+        await self._reader
+
+    def wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
 
 class Window:

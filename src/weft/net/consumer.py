@@ -11,7 +11,8 @@
 A consumer reads the peer's own store (`store/cursor.py`), so it gets only what is on disk, at its
 own pace, and nothing is dropped when it is slow. New events wake it. What other members have and
 this peer lacks, the peer brings into its store as for any subscriber; a consumer that begins waits
-until the past has been read from them, so that parents come before their children.
+until the past has been read from them, so that parents come before their children. One that begins
+at "now" waits for another member's word on where the stream stands, for that is now.
 
 What publishers without a store publish is stored nowhere, and comes to subscriptions alone.
 """
@@ -21,8 +22,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import NamedTuple
 from weakref import finalize
@@ -33,10 +34,10 @@ from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
 from weft.net.subscription import Decode, Decoded, Door, Subscription
 from weft.net.timers import Timers
-from weft.protocol.history.stream import handed_out
+from weft.protocol.history.stream import Head, handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
-from weft.store.cursor import NOW, After, Cursor, PositionError, PositionUnknown, Read
+from weft.store.cursor import NOW, After, Before, Cursor, PositionError, PositionUnknown, Read
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 
@@ -49,6 +50,8 @@ _PAGE_BYTES = 4 << 20
 _PAST_SECONDS = 30.0
 """guess: members that do not answer for so long have no past to wait for, and an event that none of
 them has told of for so long is not known to any."""
+_ASK_SECONDS = 1.0
+"""guess: how often a member is asked where it stands, as long as none has said so."""
 _LOOK_SECONDS = 0.1
 """guess: how often a consumer that waits for the past looks whether it has been read."""
 
@@ -58,10 +61,15 @@ def _now_ms() -> int:
 
 
 class Past(NamedTuple):
-    """How far this peer has read what other members have of a topic's past."""
+    """What this peer knows of a topic's past, and of what other members have of it."""
 
     is_read: Callable[[], bool]  # it is in the store or on its way there, as far as can be told
     is_coming: Callable[[], bool]  # a member is being read from
+    ask: Callable[[], None] = lambda: None  # have a member say where it stands
+    told: Callable[[], Sequence[Head] | None] = lambda: None  # where one stands that has said so
+    is_getting: Callable[[Cid], bool] = lambda _: False  # an event that it named may still come
+    is_before: Before = lambda _: False  # whether an event lies before this peer's beginning
+    is_own: Before = lambda _: False  # whether this life of this peer has published an event
 
 
 async def past_read(
@@ -82,8 +90,13 @@ async def past_read(
         return loop.time() >= patience
 
     await _looking(durable, is_over)
+    await _settled(durable)
+
+
+async def _settled(durable: Durable) -> None:
+    """Wait until what is on its way to the store is there."""
     with suppress(StoreError):  # a full disk, or the end, shows elsewhere
-        await durable.put(Batch(_now_ms()))  # what was read from members is on its way before it
+        await durable.put(Batch(_now_ms()))
 
 
 async def _looking(durable: Durable, is_over: Callable[[], bool]) -> None:
@@ -245,10 +258,10 @@ class Consumer:
         self._cursor = None if self._after is None else self._known()
         if self._cursor is not None and self._cursor.lacks_past:
             self._cursor = None  # what it covers and comes later would be taken for news
-        if self.acknowledge is not None and self._cursor is not None and after == NOW and not place:
-            # For the next life of this program, now is a later time: what this one was handed and
-            # did not acknowledge comes again only if the place where it began is on disk.
-            self.acknowledge.begin(self._cursor.position)
+        self._begins_now = self._after == NOW
+        self._told = past.told() if self._begins_now else None
+        if self._begins_now and self._cursor is not None and not self._cursor.wants_past:
+            self._keep_first(self._cursor)
         self._reads: deque[Read] = deque()
         self._at_once = _FIRST_PAGE
         self._reading = False
@@ -257,11 +270,26 @@ class Consumer:
         self._unwatch = durable.watch(self._more.set)
         finalize(self, self._unwatch).atexit = False
 
+    def _keep_first(self, cursor: Cursor) -> None:
+        """For the next life of this program, now is a later time: what this one was handed and did
+        not acknowledge comes again only if the place where it began is on disk."""
+        if self.acknowledge is not None:
+            self.acknowledge.begin(cursor.position)
+
     def _known(self, past_read: bool = False) -> Cursor | None:
         try:
-            return Cursor(self._durable.store, self.topic, self._after, past_read)
+            return self._from(past_read)
         except PositionUnknown:
             return None  # other members may have what it names
+
+    def _from(self, past_read: bool) -> Cursor:
+        store, before = self._durable.store, self._past.is_before
+        return Cursor(store, self.topic, self._after, past_read, before)
+
+    @property
+    def wants_past(self) -> bool:
+        """Whether what other members have of the past is to be brought into the store."""
+        return self._cursor is None or (self._cursor.wants_past and not self._begins_now)
 
     def __repr__(self) -> str:
         named = f" {self.name!r}" if self.name is not None else ""
@@ -270,46 +298,65 @@ class Consumer:
 
     @property
     def position(self) -> str:
-        """Where the next event comes after, for a program that begins; see `Consumed.position`."""
+        """Where the next event comes after, for a program that begins; see `Consumed.position`.
+        Where reading begins at "now", await the consumer first: then it is known what that is."""
         return self._begun().position
 
     def _begun(self) -> Cursor:
         if self._cursor is None:
-            self._cursor = Cursor(self._durable.store, self.topic, self._after)
+            self._cursor = self._from(past_read=True)
         return self._cursor
 
     # --- for the application ----------------------------------------------------------------------
+
+    def __await__(self) -> Generator[object, object, Consumer]:
+        """Returns once the topic has been joined; where reading begins at "now", now is then."""
+        return self._joined().__await__()
+
+    async def _joined(self) -> Consumer:
+        await self._subscription
+        with self._alone_reading():
+            await self._begin()
+        return self
 
     def __aiter__(self) -> Consumer:
         return self
 
     async def __anext__(self) -> Consumed:
-        if self._reading:
-            raise UsageError("two tasks read from one consumer; make one for each")
-        self._reading = True
-        try:
+        with self._alone_reading():
             while not self._reads:
                 if self._subscription.closed:
                     raise StopAsyncIteration
                 await self._fill()
-        finally:
-            self._reading = False
         event, place = self._reads.popleft()
         if self.acknowledge is not None:
             self.acknowledge.hand_out(place)
         return Consumed.of(self.topic, event, place, self.acknowledge, self._decode)
+
+    @contextmanager
+    def _alone_reading(self) -> Iterator[None]:
+        if self._reading:
+            raise UsageError("two tasks read from one consumer; make one for each")
+        self._reading = True
+        try:
+            yield
+        finally:
+            self._reading = False
 
     async def _fill(self) -> None:
         """Read a page, or wait until there may be more."""
         try:
             if self._cursor is None:
                 await self._wait_for_past()
-            if self.acknowledge is not None and not self.closed:
-                await self.acknowledge.begun()
+            await self._begin()
             if self.closed:
                 return
             self._more.clear()
-            self._reads.extend(self._begun().read(self._at_once))
+            cursor = self._begun()
+            self._reads.extend(cursor.read(self._at_once, past_read=False))
+            if cursor.waits and not self._reads:
+                await past_read(self._durable, self._past, self._subscription)
+                self._reads.extend(cursor.read(self._at_once))
             self._failed = False
         except PositionError:
             self._failed = True
@@ -317,14 +364,76 @@ class Consumer:
         if self._reads:
             size = sum(len(read.event.block) for read in self._reads)
             self._at_once = max(1, min(PAGE, _PAGE_BYTES * len(self._reads) // size))
+        elif cursor.passed:
+            await asyncio.sleep(0)
         else:
             await self._more.wait()
+
+    async def _begin(self) -> None:
+        """Where reading begins at "now", find out what that is; a name's first place is on disk
+        before anything is handed out."""
+        if self._begins_now:
+            await self._wait_for_word()
+        if self.acknowledge is not None and not self.closed:
+            await self.acknowledge.begun()
+
+    async def _wait_for_word(self) -> None:
+        """What another member has when this peer comes in is older than now. Its word on where it
+        stands is waited for, and then the events that it names; one that does not come was not
+        there."""
+        try:
+            await self._subscription
+        except ClosedError:
+            return
+        if self._told is None and self._subscription.outcome != "instantiated":
+            await self._ask_members()
+        await self._wait_for_told()
+        if not self.closed:
+            cursor = self._begun()
+            told = [(head.cid, head.height) for head in self._told or ()]
+            cursor.begin_after(told, self._past.is_own)
+            self._begins_now = False
+            self._keep_first(cursor)
+
+    async def _ask_members(self) -> None:
+        loop = asyncio.get_running_loop()
+        ask_at, patience = loop.time(), loop.time() + _PAST_SECONDS
+
+        def is_over() -> bool:
+            nonlocal ask_at
+            self._told = self._past.told()
+            vain = self.closed or self._alone() or loop.time() >= patience
+            if self._told is not None or vain:
+                return True
+            if loop.time() >= ask_at:
+                ask_at = loop.time() + _ASK_SECONDS
+                self._past.ask()
+            return False
+
+        await _looking(self._durable, is_over)
+
+    async def _wait_for_told(self) -> None:
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _PAST_SECONDS
+
+        def is_over() -> bool:
+            nonlocal patience
+            if self._past.is_coming():
+                patience = loop.time() + _PAST_SECONDS
+            getting = any(self._past.is_getting(head.cid) for head in self._told or ())
+            return not getting or self.closed or loop.time() >= patience
+
+        await _looking(self._durable, is_over)
+        await _settled(self._durable)
 
     async def _wait_for_past(self) -> None:
         try:
             await self._subscription
         except ClosedError:
             return
+        known = self._known()
+        if known is None or known.lacks_past:  # that is to be had of members, if there are any
+            await self._ask_members()
         await past_read(self._durable, self._past, self._subscription)
         loop = asyncio.get_running_loop()
         patience = loop.time() + _PAST_SECONDS

@@ -70,6 +70,7 @@ class Request(Struct, forbid_unknown_fields=True):
     anyone: bool = False
     segment: Annotated[str, Meta(max_length=256)] = ""
     hierarchy: bool = False
+    made_from: Annotated[str, Meta(max_length=1_024)] = ""
     path: Annotated[str, Meta(max_length=65_536)] = ""
 
     def starting(self) -> str | datetime | None:
@@ -226,7 +227,12 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
     claims = owned.claims(topic) if request.action != "name" else []
     if request.action == "create":
         cid = await owned.create(
-            topic, request.peers, request.owners, request.anyone, request.hierarchy
+            topic,
+            request.peers,
+            request.owners,
+            request.anyone,
+            request.hierarchy,
+            request.made_from,
         )
     elif request.action == "add":
         cid = await owned.add_subtopic(topic, request.segment)

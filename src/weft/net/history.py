@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.documents import merkle, record
+from weft.documents.authority import made_from
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Refused
 from weft.ids import (
@@ -28,6 +29,7 @@ from weft.ids import (
     Topic,
     cid_text,
     owned_name,
+    parse_cid,
     parse_peer,
     parse_topic,
     peer_text,
@@ -41,7 +43,7 @@ from weft.rules.hierarchy import root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
 from weft.store import car
 from weft.store.interface import Store
-from weft.store.reader import Since, read_all
+from weft.store.reader import Since, read_all, read_through
 
 _FETCHES_MAX = 64
 """guess: blocks fetched for one path."""
@@ -64,6 +66,8 @@ class TopicInfo:
     mine: bool  # whether this peer may change it
     hierarchy: str  # the root of the hierarchy that its owners put it in, or empty
     asked: dict[str, str]  # sub-topics that this owner was asked for, and by which peer
+    made_from: str  # the topic whose descriptor it was made from, or empty
+    made_from_version: str  # the CID of that descriptor, or empty
 
     def as_dict(self) -> dict[str, object]:
         return dict(vars(self))
@@ -83,10 +87,14 @@ class Owned:
         owners: Keys = (),
         anyone: bool = False,
         hierarchy: bool = False,
+        made_from: str = "",
     ) -> str:
         """Make a topic one's own; the CID of its first version. Owners may publish, and those
         named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
         its subscribers also get the events of the sub-topics that are added to it.
+
+        `made_from` is another topic, anybody's, or the CID of a version of it: what is known here
+        of its stream comes before the new topic's own (`History.read_through`).
 
         A topic whose name carries this peer's key (`name`) is its own for every peer; of any other
         name each peer believes the owners that its user told it (`follow`)."""
@@ -97,8 +105,20 @@ class Owned:
             anyone=anyone,
             allow=_keys(publishers),
             hierarchy=hierarchy,
+            made_from=self._version(made_from) if made_from else None,
         )
         return await self._change(topic, change)
+
+    def _version(self, named: str) -> Cid:
+        """The version of a topic that is named by the topic or by itself."""
+        if not named.startswith("/"):
+            return usable(parse_cid, named)
+        info = self.info(named)
+        if info is None:
+            raise HistoryError(
+                f"no version of {named} is known here, to make a topic from: follow its owners"
+            )
+        return parse_cid(info.cid)
 
     async def allow(self, topic: str, publishers: Keys) -> str:
         """Let others publish; the CID of the new version."""
@@ -183,7 +203,7 @@ def info_of(
     me: PeerId | None,
     asked: Mapping[str, PeerId] | None = None,
 ) -> TopicInfo:
-    allowed = version.allowed
+    allowed, origin = version.allowed, made_from(version)
     return TopicInfo(
         topic=version.name,
         cid=cid_text(version.cid),
@@ -196,6 +216,8 @@ def info_of(
         mine=me is not None and me in found.holders,
         hierarchy=root_in(version.metadata, version.name) or "",
         asked={name: peer_text(peer) for name, peer in (asked or {}).items()},
+        made_from=origin.topic if origin is not None else "",
+        made_from_version=cid_text(origin.version) if origin is not None else "",
     )
 
 
@@ -218,6 +240,13 @@ class History:
     ) -> Iterator[SealedEvent]:
         """Events that are stored here, in the stream's order; see `store.reader` for `since`."""
         return islice(read_all(self.store, usable(parse_topic, topic), since), limit)
+
+    def read_through(
+        self, topic: str, since: Since = "beginning", limit: int | None = None
+    ) -> Iterator[SealedEvent]:
+        """The same, after the events of the topic that this one was made from, which are stored
+        here under that topic's name: subscribe to it to have them."""
+        return islice(read_through(self.store, usable(parse_topic, topic), since), limit)
 
     async def get(self, path: str) -> object:
         """What a merkle path leads to: a value, or a whole document. With a DHT, blocks that are

@@ -37,11 +37,11 @@ from weft.ids import (
     peer_text,
     split_address,
 )
+from weft.net.congestion import Seat
 from weft.net.errors import (
     ClosedError,
     Fault,
     IsolatedError,
-    UsageError,
     WrongPeerFault,
     check_seconds,
 )
@@ -82,7 +82,7 @@ class LifeEvents:
     def __init__(self) -> None:
         self._waiting: deque[LifeEvent] = deque()
         self._missed = 0
-        self._reader: asyncio.Future[None] | None = None
+        self._seat = Seat()
         self._closed = False
 
     def __aiter__(self) -> LifeEvents:
@@ -92,10 +92,7 @@ class LifeEvents:
         while not self._waiting:
             if self._closed:
                 raise StopAsyncIteration
-            if self._reader is not None and not self._reader.done():
-                raise UsageError("two tasks read from one iterator; ask for events() twice")
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+            await self._seat.wait("two tasks read from one iterator; ask for events() twice")
         event, missed = self._waiting.popleft(), self._missed
         self._missed = 0
         if not missed:
@@ -109,17 +106,12 @@ class LifeEvents:
             self._waiting.popleft()
             self._missed += 1
         self._waiting.append(event)
-        self._wake()
+        self._seat.wake()
 
     def end(self) -> None:
         """The peer has closed; what waits can still be read."""
         self._closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None and not reader.done():
-            reader.set_result(None)
+        self._seat.wake()
 
 
 class Life:

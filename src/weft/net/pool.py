@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -131,6 +131,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._encoder = Encoder()
         self._dirty: list[Remote] = []
+        self._flush_due = False  # in the loop's next turn, or by the caller of `gather`
         self._overloaded: dict[PeerId, Remote] = {}
         self._unsent = 0  # messages with events, since they were last asked for
 
@@ -150,9 +151,14 @@ class Outbox:
         if not remote.dirty and remote.connection is not None:
             remote.dirty = True
             self._dirty.append(remote)
-            if len(self._dirty) == 1:
-                self._loop.call_soon(self._flush)
+            if not self._flush_due:
+                self._flush_due = True
+                self._loop.call_soon(self.flush)
         return remote if crowded else None
+
+    def gather(self) -> None:
+        """A flush is made anyway: the loop need not be asked for one."""
+        self._flush_due = True
 
     def _has_room(self, remote: Remote, message: Message, size: int) -> bool:
         """The queue is over the soft limit: may this message still enter?"""
@@ -175,7 +181,9 @@ class Outbox:
         self.drop(remote.peer, message, "queue full")
         return False
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """One write to each connection that something is queued for."""
+        self._flush_due = False
         dirty, self._dirty = self._dirty, []
         for remote in dirty:
             remote.dirty = False
@@ -310,6 +318,14 @@ class Pool:
         ):
             self._shed()
         return full
+
+    def at_once(self, act: Callable[[], None]) -> None:
+        """Write what `act` sends when it is done, and not a turn of the loop later."""
+        self._outbox.gather()
+        try:
+            act()
+        finally:
+            self._outbox.flush()
 
     def _shed(self) -> None:
         """Much is queued: see whether it is for peers without a link. One of these then goes, with

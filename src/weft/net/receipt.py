@@ -1,4 +1,4 @@
-"""What became of a publish.
+"""What became of a publish, and the answers to commands that callers wait for.
 
 What an application publishes in one turn of its loop is sent as one run, with one answer. A receipt
 points there, so that a publish whose receipt is not looked at costs next to nothing. To look at
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias, get_args
+from functools import partial
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -20,6 +21,8 @@ from weft.net.errors import NotConfirmed
 from weft.protocol.delivery import message_id
 from weft.protocol.seam import Answer, Outcome, Strength
 
+T = TypeVar("T")
+
 Became: TypeAlias = Outcome | Literal["alone", "sent", "taken"]
 """What became of an event."""
 Confirm: TypeAlias = Literal["accepted"] | Strength
@@ -27,7 +30,7 @@ Confirm: TypeAlias = Literal["accepted"] | Strength
 CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
 _ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
-UNANSWERED = Answer(0, "failed", reason="no answer: the publish could not be handled, see the log")
+UNANSWERED = Answer(0, "failed", reason="no answer: it could not be handled, see the log")
 
 
 class Sent:
@@ -211,3 +214,80 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"Receipt({self.outcome}, {self.topic!r}, {self.event_id!r}, peers={self.peers})"
+
+
+class Answers:
+    """Answers waited for, by the tokens of their commands.
+
+    Most commands are answered while they are carried out, and their caller takes the answer from
+    here as the command returns: that makes no future. Others are answered later, some of them
+    twice: first that the event is queued, then what became of it.
+    """
+
+    __slots__ = ("_loop", "_prompt", "_prompt_token", "_token", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._token = 0
+        self._waiting: dict[int, Callable[[Answer], None]] = {}
+        self._prompt: Answer | None = None  # to the command being carried out
+        self._prompt_token = 0
+
+    def next_token(self) -> int:
+        self._token += 1
+        return self._token
+
+    def on_answer(self, answer: Answer) -> None:
+        if answer.token == self._prompt_token:
+            self._prompt = answer
+            self._prompt_token = 0
+            return
+        tell = self._waiting.get(answer.token)
+        if tell is not None:
+            if answer.outcome != "queued":  # a final answer follows that one
+                del self._waiting[answer.token]
+            tell(answer)
+
+    def begin(self, token: int) -> None:
+        """This command is about to be carried out."""
+        self._prompt = None
+        self._prompt_token = token
+
+    def end(self) -> Answer | None:
+        """It has been: its answer, if there is one."""
+        self._prompt_token = 0
+        return self._prompt
+
+    def tell(self, token: int, then: Callable[[Answer], None]) -> None:
+        self._waiting[token] = then
+
+    def forget(self, token: int) -> None:
+        self._waiting.pop(token, None)
+
+    def expect(self, token: int) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[token] = partial(give, future)
+        return future
+
+    def expect_two(self, token: int) -> tuple[asyncio.Future[Answer], asyncio.Future[Answer]]:
+        """For the answer to a command, and for the one that follows if that was "queued"."""
+        first: asyncio.Future[Answer] = self._loop.create_future()
+        final: asyncio.Future[Answer] = self._loop.create_future()
+
+        def tell(answer: Answer) -> None:
+            give(final if first.done() else first, answer)
+
+        self._waiting[token] = tell
+        return first, final
+
+    def close(self) -> None:
+        """No more answers will come."""
+        waiting, self._waiting = self._waiting, {}
+        for token, tell in waiting.items():
+            tell(Answer(token, "dropped"))
+
+
+def give(future: asyncio.Future[T], result: T) -> None:
+    """Set it, unless its caller has gone."""
+    if not future.done():  # nor cancelled
+        future.set_result(result)

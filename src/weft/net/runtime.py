@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from weakref import ref
 
 from msgspec.structs import replace
@@ -45,7 +45,7 @@ from weft.net.life import Life
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
-from weft.net.receipt import UNANSWERED, Became, Receipt, Sent
+from weft.net.receipt import UNANSWERED, Answers, Became, Receipt, Sent, give
 from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
@@ -62,7 +62,6 @@ from weft.store.reader import Since
 
 log = logging.getLogger("weft.net")
 
-T = TypeVar("T")
 
 GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
@@ -101,7 +100,7 @@ class Runtime:
         self._settings = settings
         self._tracer = tracer
         self._loop = asyncio.get_running_loop()
-        self._answers = _Answers(self._loop)
+        self._answers = Answers(self._loop)
         self._durable = durable
         self._timers = shared_timers()
         self._gate = _Gate(self)
@@ -117,6 +116,7 @@ class Runtime:
         self._unanswered: dict[int, asyncio.Future[seam.Answer]] = {}
         self.gathered: dict[str, Gathered] = {}  # by topic
         self._linger_s = settings.linger_ms / 1_000
+        self._turn_due = False  # what was gathered goes out in the loop's next turn
         self._window = Window()
         # The latest of each name, and what keeps this peer in its topic: a program that breaks out
         # of its loop has let go of the first, and nothing is missed until it reads on.
@@ -156,22 +156,25 @@ class Runtime:
     def _step(self, fact: seam.Input) -> int:
         """As `feed`; returns how many messages were sent, and leaves the obstacles met."""
         try:
-            now = now_ms()
-            if now >= self._clock_due:
-                self._look_at_clock(now)
-            sent = self._carry_out(self._handle(fact, now))
-            if self._life.watched:
-                self._life.look()
-            return sent
+            return self._attempt(fact)
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
-            self._answer_publishes(fact)
+            self._answer_caller(fact)
             return 0
 
-    def _answer_publishes(self, fact: seam.Input) -> None:
-        """A publish that could not be handled is answered all the same: its caller waits."""
-        if isinstance(fact, seam.Publish):
+    def _attempt(self, fact: seam.Input) -> int:
+        now = now_ms()
+        if now >= self._clock_due:
+            self._look_at_clock(now)
+        sent = self._carry_out(self._handle(fact, now))
+        if self._life.watched:
+            self._life.look()
+        return sent
+
+    def _answer_caller(self, fact: seam.Input) -> None:
+        """What could not be handled is answered all the same: its caller waits."""
+        if isinstance(fact, (seam.Publish, seam.Unsubscribe, seam.FindEvent, seam.Confirm)):
             self._answers.on_answer(replace(UNANSWERED, token=fact.token))
         elif isinstance(fact, seam.PublishTogether):
             for token in fact.tokens:
@@ -297,12 +300,7 @@ class Runtime:
     def _store(self, effect: seam.Store) -> None:
         assert self._durable is not None
         batch = Batch(
-            _wall_ms(),
-            effect.events,
-            effect.topics,
-            effect.records,
-            effect.lost,
-            effect.beginnings,
+            _wall_ms(), effect.events, effect.topics, effect.records, effect.lost, effect.beginnings
         )
         try:
             done = self._durable.submit(batch)
@@ -401,10 +399,16 @@ class Runtime:
         gathered = Gathered(self, topic, expected)
         if self._linger_s and expected is not None:
             self._loop.call_later(self._linger_s, gathered.send)
-        else:
-            self._loop.call_soon(gathered.send)
+        elif not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._end_turn)
         self.gathered[topic] = gathered
         return gathered
+
+    def _end_turn(self) -> None:
+        """What was published in the loop's latest turn goes out, in one write per connection."""
+        self._turn_due = False
+        self.pool.at_once(self._send_gathered)
 
     def _send_gathered(self) -> None:
         """Send what was gathered so far, in all topics."""
@@ -456,7 +460,7 @@ class Runtime:
     async def _next_answer(self) -> None:
         """Until some run that is on its way has been answered."""
         answered: asyncio.Future[None] = self._loop.create_future()
-        self._window.wait(partial(_give, answered, None))
+        self._window.wait(partial(give, answered, None))
         await answered
 
     async def publish_together(
@@ -529,7 +533,7 @@ class Runtime:
                 del self._full[obstacle]
                 continue
             room: asyncio.Future[None] = self._loop.create_future()
-            obstacle.wait(partial(_give, room, None))
+            obstacle.wait(partial(give, room, None))
             await room
 
     def subscribe(
@@ -596,7 +600,16 @@ class Runtime:
         self.subscriptions.add(subscription, topic)
         token = self._answers.next_token()
         self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
-        self.feed(seam.Subscribe(token, topic, scheme, since))
+        self._send_gathered()
+        try:
+            self._attempt(seam.Subscribe(token, topic, scheme, since))
+        except StoreError:
+            # Nothing would ever come.
+            self._answers.forget(token)
+            self.subscriptions.remove(subscription, topic)
+            raise
+        finally:
+            self._obstacles.clear()
 
     def consume(
         self,
@@ -611,7 +624,7 @@ class Runtime:
         before = self._ended(topic, name) if name is not None else None
         unqueued = Unqueued(topic, self._settings, self._timers, self)
         consumer = Consumer(unqueued, self._durable, past, name, after, decode, self._life.alone)
-        unqueued.enter(topic, None, None if after == NOW else "beginning")
+        unqueued.enter(topic, None, "beginning" if consumer.wants_past else None)
         keeps = consumer.acknowledge
         if name is not None and keeps is not None:
             self._consumers[topic, name] = _Latest(ref(consumer), unqueued, keeps)
@@ -638,7 +651,9 @@ class Runtime:
         place = after or ""
         with contextlib.suppress(PositionUnknown):  # other members may have what it names
             if after is not None:
-                place = Cursor(self._durable.store, topic, after, past_read=False).position
+                cursor = Cursor(self._durable.store, topic, after, past_read=False)
+                # In a store that has nothing of the topic, the next consumer finds out what now is.
+                place = NOW if after == NOW and cursor.wants_past else cursor.position
         if before is not None:
             before.acknowledge.replace()
         await self._durable.put(Batch(_wall_ms(), acks=((topic, name, place),)))
@@ -772,7 +787,7 @@ class Gathered(Sent):
     def _on_answer(self, answer: seam.Answer) -> None:
         if self._answer is not None:
             if self._late is not None:
-                _give(self._late, answer)
+                give(self._late, answer)
             return
         self._answer = answer
         if answer.contact is not None:  # an answer that came at once says it exactly, see `send`
@@ -780,7 +795,7 @@ class Gathered(Sent):
         if answer.outcome == "queued":
             self._late = asyncio.get_running_loop().create_future()
         if self._answered is not None:
-            _give(self._answered, None)
+            give(self._answered, None)
 
     async def wait(self) -> None:
         """Until there is an answer."""
@@ -788,79 +803,6 @@ class Gathered(Sent):
             if self._answered is None:
                 self._answered = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._answered)
-
-
-class _Answers:
-    """Answers waited for, by the tokens of their commands.
-
-    Most commands are answered while they are carried out, and their caller takes the answer from
-    here as the command returns: that makes no future. Others are answered later, some of them
-    twice: first that the event is queued, then what became of it.
-    """
-
-    __slots__ = ("_loop", "_prompt", "_prompt_token", "_token", "_waiting")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._token = 0
-        self._waiting: dict[int, Callable[[seam.Answer], None]] = {}
-        self._prompt: seam.Answer | None = None  # to the command being carried out
-        self._prompt_token = 0
-
-    def next_token(self) -> int:
-        self._token += 1
-        return self._token
-
-    def on_answer(self, answer: seam.Answer) -> None:
-        if answer.token == self._prompt_token:
-            self._prompt = answer
-            self._prompt_token = 0
-            return
-        tell = self._waiting.get(answer.token)
-        if tell is not None:
-            if answer.outcome != "queued":  # a final answer follows that one
-                del self._waiting[answer.token]
-            tell(answer)
-
-    def begin(self, token: int) -> None:
-        """This command is about to be carried out."""
-        self._prompt = None
-        self._prompt_token = token
-
-    def end(self) -> seam.Answer | None:
-        """It has been: its answer, if there is one."""
-        self._prompt_token = 0
-        return self._prompt
-
-    def tell(self, token: int, then: Callable[[seam.Answer], None]) -> None:
-        self._waiting[token] = then
-
-    def forget(self, token: int) -> None:
-        self._waiting.pop(token, None)
-
-    def expect(self, token: int) -> asyncio.Future[seam.Answer]:
-        future: asyncio.Future[seam.Answer] = self._loop.create_future()
-        self._waiting[token] = partial(_give, future)
-        return future
-
-    def expect_two(
-        self, token: int
-    ) -> tuple[asyncio.Future[seam.Answer], asyncio.Future[seam.Answer]]:
-        """For the answer to a command, and for the one that follows if that was "queued"."""
-        first: asyncio.Future[seam.Answer] = self._loop.create_future()
-        final: asyncio.Future[seam.Answer] = self._loop.create_future()
-
-        def tell(answer: seam.Answer) -> None:
-            _give(final if first.done() else first, answer)
-
-        self._waiting[token] = tell
-        return first, final
-
-    def close(self) -> None:
-        """No more answers will come."""
-        waiting, self._waiting = self._waiting, {}
-        for token, tell in waiting.items():
-            tell(seam.Answer(token, "dropped"))
 
 
 class _Gate:
@@ -886,8 +828,3 @@ class _Gate:
 def _wall_ms() -> int:
     """The wall clock, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-def _give(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():  # nor cancelled
-        future.set_result(result)

@@ -53,7 +53,7 @@ from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.arguments import Topics, check_callable, topics_in
 from weft.net.config import Network
-from weft.net.congestion import Congestion
+from weft.net.congestion import Congestion, Seat
 from weft.net.errors import ClosedError, LossError, UsageError, usable
 from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
@@ -63,7 +63,7 @@ from weft.protocol.delivery import REJECT_MESSAGE, message_id
 from weft.protocol.history.stream import handed_out
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import PositionError
-from weft.store.interface import NotHeld, Store
+from weft.store.interface import NotHeld, Store, StoreError
 from weft.store.reader import Reader, Since
 
 log = logging.getLogger("weft.net")
@@ -252,7 +252,7 @@ class Subscription:
         self._events = 0  # in all of them, without those of `_places`
         self._bytes = 0
         self._congestion = Congestion(timers, settings.subscription_patience_ms)
-        self._reader: asyncio.Future[None] | None = None
+        self._seat = Seat()
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
         self._failure: WeftError | None = None  # to be raised where the past would have come
@@ -305,10 +305,7 @@ class Subscription:
                 raise StopAsyncIteration
             if self._caller not in (None, asyncio.current_task()):
                 raise UsageError("a callback reads this subscription; subscribe twice")
-            if self._reader is not None and not self._reader.done():
-                raise UsageError("two tasks read from one subscription; subscribe twice")
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+            await self._seat.wait("two tasks read from one subscription; subscribe twice")
 
     def get_nowait(self) -> Notification | None:
         """The next notification if there is one."""
@@ -380,6 +377,12 @@ class Subscription:
                     await result
             except Exception:
                 log.exception("a callback of the subscription to %s failed", self.topic)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                # Of a task that the callback waited for.
+                log.exception("a callback of the subscription to %s was cancelled", self.topic)
             called += 1
             if called % _CALLS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -465,7 +468,7 @@ class Subscription:
             self._gaps[-1] = (self._put, Gap.of(deliver, self._gaps[-1][1].lost))
         else:
             self._gaps.append((self._put, Gap.of(deliver)))
-        self._wake()
+        self._seat.wake()
 
     def _log_losses(self) -> None:
         """At most one line a second while it goes on, and one when it is over."""
@@ -509,8 +512,7 @@ class Subscription:
         self._events += count
         self._put += count
         self._bytes += weight
-        if self._reader is not None:
-            self._wake()
+        self._seat.wake()
         if not self._over(1):
             return None
         self._congestion.begin()
@@ -536,7 +538,12 @@ class Subscription:
         self._entering.add(topic)
         if self._joined.done():
             self._joined = asyncio.get_running_loop().create_future()
-        self._door.enter(self, topic, scheme, since)
+        try:
+            self._door.enter(self, topic, scheme, since)
+        except WeftError:
+            del self._topics[topic]
+            self._entered(topic)
+            raise
 
     def answered(self, topic: Topic, outcome: seam.Outcome) -> None:
         if topic in self._topics:
@@ -557,12 +564,7 @@ class Subscription:
         if not self._joined.done():
             self._joined.set_exception(ClosedError(f"closed before {self.topic} was joined"))
             self._joined.exception()  # there may be no task that waits for it
-        self._wake()
-
-    def _wake(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None and not reader.done():
-            reader.set_result(None)
+        self._seat.wake()
 
 
 class _Past:
@@ -575,6 +577,7 @@ class _Past:
         self._paused = False  # the subscription is full
         self._sought: Cid | None = None  # the event to read on from, which is not handed out
         self._reader: Reader | None = None
+        self._failing: asyncio.Task[None] | None = None  # the store cannot be read
         loop = asyncio.get_running_loop()
         try:
             self._reader = Reader(store, subscription.topic, since)
@@ -621,7 +624,11 @@ class _Past:
         subscription = self._subscription
         while not subscription.closed:
             assert self._reader is not None
-            page = self._reader.read(PAGE)
+            try:
+                page = self._reader.read(PAGE)
+            except StoreError as error:
+                self._failing = asyncio.get_running_loop().create_task(subscription.fail(error))
+                return
             if not page:
                 break
             full = None

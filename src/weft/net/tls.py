@@ -19,6 +19,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from cryptography import x509
+from cryptography.hazmat.bindings.openssl.binding import Binding
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec import Struct
 from OpenSSL import SSL, crypto
@@ -30,11 +31,18 @@ from weft.net.identity import Identity
 
 ALPN = b"weft/1"
 RECORD_BYTES = 16_384  # TLS: the most plaintext in one record
+_HEADER_BYTES = 5  # TLS: of a record; its last two are the length of what follows
 _RECORD_EXTRA = 22  # header 5, content type 1, tag 16
 _PULL_SPARE = 4_096  # handshake messages that wait beside application data
 _RECORD_KINDS = range(20, 25)  # TLS: what a record begins with (RFC 8446, B.1)
 _NO_PROTOCOL = "no application protocol"  # how OpenSSL puts it when the other side says so
 _NOT_WEFT = "the other side speaks TLS, but not weft"
+
+
+# Records are read and written by the functions that pyOpenSSL calls: its own methods look at six
+# callbacks around each. measured: a small one, from write to read, takes 4.6 µs in place of 7.7.
+_lib, _ffi = Binding.lib, Binding.ffi
+_room_for = _ffi.new_allocator(should_clear_after_alloc=False)
 
 
 class Credentials:
@@ -66,15 +74,30 @@ class Ended(Exception):
 class Channel:
     """One TLS connection. `peer` is known once `handshake` has returned True."""
 
-    __slots__ = ("_claim", "_dialled", "_first", "_tls")
+    __slots__ = (
+        "_claim",
+        "_dialled",
+        "_first",
+        "_header",
+        "_in",
+        "_missing",
+        "_out",
+        "_ssl",
+        "_tls",
+        "_unread",
+    )
 
     def __init__(
         self, credentials: Credentials, dialled: bool, expected: PeerId | None = None
     ) -> None:
         self._tls = SSL.Connection(credentials.context)
+        self._ssl, self._in, self._out = self._tls._ssl, self._tls._into_ssl, self._tls._from_ssl
         self._claim = _Claim(expected)
         self._dialled = dialled
         self._first = -1  # the first byte that came, which tells TLS from anything else
+        self._unread = 0  # whole records that came; at the most so many can be read
+        self._missing = 0  # bytes of a record that began
+        self._header = b""  # of a record, if not even that has come whole
         self._tls.set_app_data(self._claim)
         if dialled:
             self._tls.set_connect_state()
@@ -89,7 +112,24 @@ class Channel:
     def feed(self, ciphertext: bytes | memoryview) -> None:
         if self._first < 0 and ciphertext:
             self._first = ciphertext[0]
-        self._tls.bio_write(ciphertext)
+        _lib.BIO_write(self._in, _ffi.from_buffer(ciphertext), len(ciphertext))
+        self._count_records(ciphertext)
+
+    def _count_records(self, data: bytes | memoryview) -> None:
+        """See how many records are whole, since OpenSSL takes as long to say that there is none as
+        to decrypt a small one (measured: 2 µs and more)."""
+        if self._header:
+            data, self._header = self._header + bytes(data), b""
+        at, size = self._missing, len(data)
+        whole = 0 < at <= size
+        while at + _HEADER_BYTES <= size:
+            self._unread += whole
+            at += _HEADER_BYTES + (data[at + 3] << 8 | data[at + 4])
+            whole = at <= size
+        self._unread += whole
+        self._missing = max(0, at - size)
+        if at < size:
+            self._header = bytes(data[at:])
 
     def handshake(self) -> bool:
         """Go on with the handshake; True when it is done, a `Fault` when it cannot be."""
@@ -125,34 +165,49 @@ class Channel:
 
     def read(self) -> bytes | None:
         """The plaintext of the next record; None when more ciphertext is needed."""
-        try:
-            return self._tls.recv(RECORD_BYTES)
-        except SSL.WantReadError:
+        if not self._unread:
             return None
+        room = _room_for("char[]", RECORD_BYTES)
+        size = _lib.SSL_read(self._ssl, room, RECORD_BYTES)
+        if size > 0:
+            self._unread -= 1
+            return bytes(_ffi.buffer(room, size))
+        try:
+            self._tls._raise_ssl_error(self._ssl, size)
+        except SSL.WantReadError:  # what was whole belonged to the handshake
+            self._unread = 0
         except SSL.ZeroReturnError:
             raise Ended from None
         except SSL.Error as error:
             raise TlsFault(f"TLS: {_reason(error)}") from error
+        return None
 
     def write(self, plaintext: bytes) -> bytes:
         """The ciphertext of `plaintext` (and of whatever else waited to go out)."""
-        try:
-            self._tls.sendall(plaintext)  # pyOpenSSL allows partial writes, `send` makes them
-        except SSL.Error as error:
-            raise TlsFault(f"TLS: {_reason(error)}") from error
-        size = len(plaintext)
+        data, at, size = _ffi.from_buffer(plaintext), 0, len(plaintext)
+        while at < size:  # a record at a time
+            written = _lib.SSL_write(self._ssl, data + at, size - at)
+            if written <= 0:
+                self._refuse_write(written)
+            at += written
         return self.pull(size + (size // RECORD_BYTES + 1) * _RECORD_EXTRA + _PULL_SPARE)
 
-    def pull(self, size: int = _PULL_SPARE) -> bytes:
+    def _refuse_write(self, result: int) -> None:
+        try:
+            self._tls._raise_ssl_error(self._ssl, result)
+        except SSL.Error as error:
+            raise TlsFault(f"TLS: {_reason(error)}") from error
+        raise TlsFault("TLS: nothing was written")
+
+    def pull(self, most: int = _PULL_SPARE) -> bytes:
         """Ciphertext that waits to go out."""
         chunks = []
         while True:
-            try:
-                chunk = self._tls.bio_read(size)
-            except SSL.WantReadError:
-                break
-            chunks.append(chunk)
-            if len(chunk) < size:
+            room = _room_for("char[]", most)
+            size = _lib.BIO_read(self._out, room, most)
+            if size > 0:
+                chunks.append(bytes(_ffi.buffer(room, size)))
+            if size < most:
                 break
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

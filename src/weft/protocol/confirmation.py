@@ -36,9 +36,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from weft.bounded import BoundedDict
+from weft.documents.descriptor import known_event, number_of
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, peer_text
-from weft.protocol.context import Context, LookupDone
+from weft.protocol.context import Context, Handlers, LookupDone
 from weft.protocol.delivery import Delivery
 from weft.protocol.history.fetch import (
     NO_WORD,
@@ -48,7 +49,7 @@ from weft.protocol.history.fetch import (
     BlocksReply,
     BlocksRequest,
 )
-from weft.protocol.routing import Handlers, Routing
+from weft.protocol.routing import Routing
 from weft.protocol.seam import Answer, Confirm, Millis, Outcome, Strength, Warn
 from weft.protocol.wire import Span, span_of
 from weft.store.interface import Store
@@ -315,7 +316,8 @@ class Confirmations:
     # --- answering --------------------------------------------------------------------------------
 
     def _on_question(self, sender: Contact, message: BlocksRequest, about: Span) -> None:
-        """Only a publisher asks about its own events; others learn nothing here."""
+        """Only a publisher asks about its own events; others learn nothing here. Nor does it learn
+        of blocks that are not of the run that it asks about: "stored" is said of that run."""
         if about.publisher != sender.peer or about.last - about.first >= RUN_MAX:
             self._ctx.counters["confirm_foreign"] += 1
             return
@@ -324,12 +326,7 @@ class Confirmations:
         self._ctx.send(sender, reply)
 
     def _word(self, topic: Topic, about: Span, cids: list[Cid]) -> tuple[int, str]:
-        library = self._library
-        if (
-            library is not None
-            and 0 < len(cids) <= RUN_MAX
-            and all(library.height(topic, cid) is not None for cid in cids)
-        ):
+        if cids and self._is_stored(topic, about, cids):
             return STORED, ""
         reason = self._delivery.refusal(topic, about)
         if reason:
@@ -337,6 +334,26 @@ class Confirmations:
         recent = self._routing.recent(topic)
         taken = recent is not None and recent.has_taken(about)
         return (TAKEN if taken else NO_WORD), ""
+
+    def _is_stored(self, topic: Topic, about: Span, cids: list[Cid]) -> bool:
+        """Whether these are the blocks of this run, all of them, and on disk."""
+        library = self._library
+        if library is None or any(library.height(topic, cid) is None for cid in cids):
+            return False
+        recent = self._routing.recent(topic)
+        held = recent.fetch([about], 1) if recent is not None else []
+        if held and span_of(held[0].run) == about:
+            return [cid_of(block) for block in held[0].run.payloads] == cids
+        numbers = [_number_of(library, cid, about) for cid in cids]
+        return numbers == list(range(about.first, about.last + 1))
+
+
+def _number_of(library: Store, cid: Cid, about: Span) -> int | None:
+    """The number of a stored event, if it is of the life of the publisher that a run is of."""
+    block = library.get(cid)
+    named = number_of(known_event(block, cid)) if block is not None else None
+    of_life = named is not None and named[:2] == (about.publisher, about.incarnation)
+    return named[2] if named is not None and of_life else None
 
 
 def _late(asking: _Asking) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from weft.protocol.config import Config  # composed of the layers' own, which stand above
 
 T = TypeVar("T")
+
+Handler: TypeAlias = Callable[[Contact, Any], object]
+Handlers: TypeAlias = dict[type, Handler]
+"""By kind of message: what to do with its sender and it."""
+Commands: TypeAlias = dict[type, Callable[[Any], None]]
+"""By kind of fact or command that the driver brings."""
+Timers: TypeAlias = dict[str, Callable[[Timer], None]]
+Signals: TypeAlias = dict[type, Callable[[Any], None]]
 
 _RESUMED_MAX = 128
 """guess: peers remembered as those to which something left late."""

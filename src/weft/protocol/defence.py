@@ -6,9 +6,11 @@ a time, to show what it is for.
 `Silence` judges links by what they bring (GossipSub v1.1, Vyzovitis et al. 2020, Section 5.1, whose
 score counts first deliveries and broken promises). In a push tree only one link brings an event
 first, so that alone would punish the rest: here a neighbour counts that pushes, repeats or
-announces. One over a lazy link that says nothing of many events which came by others, and any that
-said nothing of events which had to be repaired, is a black hole, or as good as one. So is one that
-announces events and does not send them when it is asked (P7 there: broken promises).
+announces an event which is new here, or is by then. Words about nothing, or about what all have had
+for long, cost a liar nothing, and do not count. One over a lazy link that says nothing of many
+events which came by others, and any that said nothing of events which had to be repaired, is a
+black hole, or as good as one. So is one that announces events and does not send them when it is
+asked (P7 there: broken promises).
 
 `Sampler` is a uniform sample of the peers that spoke for themselves (Brahms: Bortnikov, Gurevich,
 Keidar, Kliot, Shraer 2009, Section 4.2). Each place keeps the peer whose id has the smallest hash
@@ -73,6 +75,8 @@ SILENT_LATE = 4
 """guess: … or any link that said nothing of so many that had to be repaired …"""
 SILENT_MS = 5_000
 """guess: … for so long is silent; announcements take some 100 ms, and slow peers seconds."""
+NEWS_MS = 10_000
+"""guess: an event is news for so long after it came: slow peers speak of it seconds later."""
 BROKEN_PROMISES = 8
 """guess: as many events that a link announced, and did not send when asked, more than those that it
 sent: an honest link breaks a promise where a message is lost, and keeps most."""
@@ -102,13 +106,17 @@ class Silence:
         """A new neighbour."""
         self._heard[peer] = (self._events, self._late, self._ctx.now)
 
+    def is_news(self, came_ms: Millis | None) -> bool:
+        """Whether a word about an event that came then says anything now."""
+        return came_ms is not None and self._ctx.now - came_ms <= NEWS_MS
+
     def hear(self, peer: PeerId) -> None:
-        """A peer pushed, repeated or announced something."""
+        """A peer pushed, repeated or announced an event that is news."""
         if peer in self._heard:
             self._heard[peer] = (self._events, self._late, self._ctx.now)
 
     def heard_at(self, peer: PeerId) -> Millis | None:
-        """When a neighbour last pushed, repeated or announced something, or became one."""
+        """When a neighbour last pushed, repeated or announced an event, or became a neighbour."""
         known = self._heard.get(peer)
         return known[2] if known is not None else None
 

@@ -3,7 +3,9 @@ application.
 
 Every routing brings runs of events here (`documents/run.py`) and no routing delivers by itself. A
 run is taken in once per topic, and only if its publisher has signed it: before that, nothing of it
-is noted, stored, passed on, or used to shape a tree.
+is stored, passed on, or noted. What comes over its publisher's own connection to a member that
+passes it on to nobody is handed out at once, and noted until it is proven or taken back
+(`recent.py`).
 
 A publisher that signs two different things under one number, or a run that does not go on from the
 one before it, lies to somebody. What came first stays; both statements are kept as evidence, which
@@ -41,7 +43,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import known_event, number_of
+from weft.documents.descriptor import TopicVersion, known_event, number_of
 from weft.documents.headers import in_metadata, unwrap, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
@@ -57,7 +59,7 @@ from weft.documents.run import (
 )
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_text
-from weft.protocol.context import Arrived, Context
+from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
 from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
 from weft.protocol.seam import Answer, Deliver, Millis, Publish, PublishTogether, Warn
 from weft.protocol.wire import REASON_MAX, Span
@@ -265,10 +267,20 @@ class Delivery:
 
     # --- events that routing brings ---------------------------------------------------------------
 
-    def judge(self, topic: Topic, recent: Recent, run: Run, source: PeerId | None) -> Judged:
-        """Whether a run is new and proven. Nothing is noted of it but evidence against it."""
+    def judge(
+        self,
+        topic: Topic,
+        recent: Recent,
+        run: Run,
+        source: PeerId | None,
+        passed_on: bool = True,
+    ) -> Judged:
+        """Whether a run is new and proven. Nothing is noted of it but evidence against it. One that
+        its publisher sent itself, and that is neither stored nor passed on, may be proven later
+        (`recent.py`)."""
         ctx = self._ctx
-        judged = recent.judge(run, ctx.now)
+        vouched = source == run.publisher and not (passed_on or self.stored or run.parts)
+        judged = recent.judge(run, ctx.now, vouched)
         if isinstance(judged, Proven):
             if self._is_not_mine(topic, run):
                 judged = Verdict.FORGED
@@ -416,7 +428,7 @@ class Delivery:
         self._order_armed = True
         self._ctx.set_timer(self._ctx.config.dissemination.settle_ms, ORDER, GENERAL)
 
-    def on_order_timer(self) -> None:
+    def _on_order_timer(self) -> None:
         """Some early runs have waited long enough."""
         ctx, config = self._ctx, self._ctx.config.dissemination
         self._order_armed = False
@@ -482,6 +494,29 @@ class Delivery:
             for (topic, publisher, incarnation), found in self._evidence.items()
         ]
 
+    # --- what it listens to, asked once; without a store to next to nothing -----------------------
+
+    def handlers(self) -> Handlers:
+        """Of messages."""
+        return {}
+
+    def commands(self) -> Commands:
+        """Of facts and commands."""
+        return {}
+
+    def timers(self) -> Timers:
+        return {ORDER: lambda timer: self._on_order_timer()}
+
+    # --- what the peer asks -----------------------------------------------------------------------
+
+    def newest_version(self, topic: Topic) -> TopicVersion | None:
+        """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
+        return None
+
+    def status(self) -> dict[str, object]:
+        """What a user wants to see of it beside `evidence`, ready for JSON."""
+        return {}
+
     # --- what the peer tells; without a store nothing follows from it -----------------------------
 
     def start(self) -> None:
@@ -504,6 +539,10 @@ class Delivery:
 
     def run_topic(self, topic: Topic, alone: bool) -> None:
         """The topic's turn in a cycle has come; `alone`: no other subscriber is known."""
+
+    def on_lookup_done(self, signal: LookupDone) -> bool:
+        """Members of a topic were found, or none; returns whether it was this that asked."""
+        return False
 
     def on_arrived(self, signal: Arrived) -> None:
         """An event was opened and found whole; only a store's delivery opens events."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, MemberMet
+from weft.protocol.context import Context, Handlers, MemberMet
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_received
 from weft.protocol.membership import Cyclon
 from weft.protocol.recent import Recent
-from weft.protocol.routing import Due, Handlers, Routing
+from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload

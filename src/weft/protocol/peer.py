@@ -14,20 +14,20 @@ Time goes in cycles: one timer drives the general overlay and the routing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from weft.documents.descriptor import TopicVersion
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import confirmation, delivery, flood, liveness, membership, publication
+from weft.protocol import confirmation, flood, liveness, membership, publication
 from weft.protocol.config import Config
 from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
     Arrived,
+    Commands,
     Context,
     FarBehind,
+    Handler,
+    Handlers,
     Late,
     LinkDown,
     LinkUp,
@@ -36,6 +36,8 @@ from weft.protocol.context import (
     NeighboursFound,
     PeerBack,
     PeerGone,
+    Signals,
+    Timers,
 )
 from weft.protocol.defence import Informants, Quota
 from weft.protocol.delivery import Delivery
@@ -62,7 +64,7 @@ from weft.protocol.publication import Publishing, RouteKnown, RouteResult
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.recent import Recent
-from weft.protocol.routing import NO_LINKS, Handler, Handlers, Routing, Signals, Timers
+from weft.protocol.routing import NO_LINKS, Routing
 from weft.protocol.seam import (
     Answer,
     ClockMoved,
@@ -145,7 +147,7 @@ class Peer:
         self.routing = self._make_routing(multi_topic)
         self.publishing = Publishing(ctx, ctx.config.tera, self.routing, multi_topic)
         self._confirmations = Confirmations(ctx, self._delivery, self.routing, library)
-        self._inputs: dict[type, Callable[[Any], None]] = {
+        self._inputs: Commands = {
             Started: self._on_started,
             ClockMoved: self._on_clock_moved,
             Received: self._on_received,
@@ -162,7 +164,8 @@ class Peer:
             Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
             **kademlia.commands(ctx, self.dht),
-            **history.commands(ctx, self.history),
+            **history.refused_commands(ctx),
+            **self._delivery.commands(),
         }
         self._in_general = self._general_handlers()
         self._handlers = self._other_handlers()
@@ -206,7 +209,7 @@ class Peer:
             **routing,
             **walks,
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
-            **self._confirmations.handlers(history.handlers(ctx, self.history)),
+            **self._confirmations.handlers({**history.refusals(ctx), **self._delivery.handlers()}),
             RouteResult: self.publishing.on_result,
             RouteKnown: self.publishing.on_known,
             Ping: self._on_ping,
@@ -237,14 +240,12 @@ class Peer:
             liveness.ANSWERS: self._on_answers_timer,
             membership.REJOIN: self._on_rejoin_timer,
             confirmation.TIMER: lambda timer: self._confirmations.on_timer(timer.serial),
-            delivery.ORDER: lambda timer: self._delivery.on_order_timer(),
+            **self._delivery.timers(),
             publication.TIMER: lambda timer: self.publishing.on_timer(timer.serial),
             **self.routing.timers(),
         }
         if self.dht is not None:
             timers.update(dict.fromkeys(kademlia.TIMERS, self.dht.on_timer))
-        if self.history is not None:
-            timers.update(dict.fromkeys(history.TIMERS, self.history.on_timer))
         return timers
 
     def _all_signals(self) -> Signals:
@@ -290,7 +291,7 @@ class Peer:
 
     def newest_version(self, topic: Topic) -> TopicVersion | None:
         """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
-        return self.history.versions.newest(topic) if self.history is not None else None
+        return self._delivery.newest_version(topic)
 
     def levels(self, topic: Topic) -> list[Topic]:
         """The topics that an event of `topic` counts in: itself, then those above it in its
@@ -336,7 +337,7 @@ class Peer:
             "topics": {},
             **self.routing.status(),
             **({"dht": self.dht.status()} if self.dht is not None else {}),
-            **({"history": self.history.status()} if self.history is not None else {}),
+            **self._delivery.status(),
         }
 
     # --- messages -------------------------------------------------------------------------------
@@ -562,7 +563,7 @@ class Peer:
     def _on_lookup_done(self, signal: LookupDone) -> None:
         if self._confirmations.on_lookup_done(signal):
             return
-        if self.history is None or not self.history.ownership.on_lookup_done(signal):
+        if not self._delivery.on_lookup_done(signal):
             self.publishing.on_lookup_done(signal)
 
     def _on_timer_fired(self, fact: TimerFired) -> None:

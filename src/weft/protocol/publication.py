@@ -20,7 +20,9 @@ delivered when two have it, if there are two. One that still lacks it after it s
 gets it, and spreads it. A few seconds later others yet are asked, and again. If peers were lost
 about that time, or if no second one has said that it has the event, those that took it may have
 been all that was left in this part of the network, liars or about to crash: others are asked three
-more times, until some minutes later.
+more times, until some minutes later. The same holds if a round of questions brought no word, or if
+one that lacked the event has not said since that it has it: questions, walks and answers get lost,
+and liars are left. What was not answered is asked again with the next round.
 
 A publisher need not wait for an answer before it publishes more. Runs go to the same access point
 in their order; if that fails, all that it has not taken go to the next one, in their order.
@@ -218,26 +220,34 @@ class _Pending:
 class _Shown:
     """A run that others are asked about."""
 
-    __slots__ = ("due", "given", "run", "said", "since", "times")
+    __slots__ = ("due", "given", "heard", "lacked", "run", "said", "since", "times")
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
         self.since = now  # it is on its way
         self.due = now + _AGAIN_MS  # then still others are looked for
         self.times = 0  # that this was done
-        self.given: dict[PeerId, None] = {}  # that lacked it, and got it
+        self.lacked: dict[PeerId, None] = {}  # that did not have it when they were asked
+        self.given: dict[PeerId, None] = {}  # of these, that were sent it in this round
+        self.heard = False  # one has spoken of it since others were last looked for
         self.said: dict[PeerId, None] = {}  # that say that they have it
+
+    @property
+    def is_lacked(self) -> bool:
+        """Whether one that did not have it has not said since that it has."""
+        return not self.lacked.keys() <= self.said.keys()
 
 
 class _Other:
     """An access point beside the first."""
 
-    __slots__ = ("contact", "newest", "newest_then", "to_ask", "to_ask_again")
+    __slots__ = ("contact", "newest", "newest_then", "to_ask", "to_ask_again", "unanswered")
 
     def __init__(self, contact: Contact) -> None:
         self.contact = contact
         self.to_ask: dict[int, None] = {}  # numbers of runs
         self.to_ask_again: dict[int, None] = {}  # that may be on their way to it
+        self.unanswered: dict[int, None] = {}  # it was asked about these
         self.newest = 0  # of the runs that it has
         self.newest_then = 0  # when it was last looked at whether this moves
 
@@ -250,6 +260,7 @@ class _Doubted:
         "asking_again",
         "bytes",
         "due",
+        "exhausted",
         "found",
         "others",
         "rests",
@@ -264,6 +275,7 @@ class _Doubted:
         self.due: Millis | None = None  # when others yet are looked for
         self.seeking = False
         self.rests = False  # nobody else was found just now
+        self.exhausted = False  # since there is nobody else, as far as lookups tell
         self.asking = False  # a timer is set
         self.asking_again = False
         self.runs: BoundedDict[int, _Shown] = BoundedDict(_AGAIN_RUNS)  # by number
@@ -273,7 +285,9 @@ class _Doubted:
     def show(self, run: Run, now: Millis) -> None:
         """One more run; the oldest give way."""
         gone = self.runs.put(run.first, _Shown(run, now))
-        self.bytes += run.size - (gone.run.size if gone is not None else 0)
+        self.bytes += run.size
+        if gone is not None:
+            self._forget(gone.run)
         while self.bytes > _AGAIN_BYTES and len(self.runs) > 1:
             self.drop(next(iter(self.runs)))
 
@@ -281,21 +295,52 @@ class _Doubted:
         """An access point says that it has a run."""
         if number in self.runs:
             self.runs[number].said[taker] = None
+            self.runs[number].heard = True
 
     def drop(self, number: int) -> None:
-        self.bytes -= self.runs.pop(number).run.size
+        self._forget(self.runs.pop(number).run)
+
+    def _forget(self, run: Run) -> None:
+        self.bytes -= run.size
+        for other in self.others.values():
+            other.unanswered.pop(run.first, None)
+
+    def release(self) -> bool:
+        """Nobody else was found: those that were asked about earlier runs alone, and gave way, may
+        be found again. Else the liars among all would be the only ones asked about a new run."""
+        runs = self.runs.values()
+        again = [
+            peer
+            for peer in self.used
+            if peer not in self.others and any(peer not in shown.said for shown in runs)
+        ]
+        for peer in again:
+            del self.used[peer]
+        return bool(again)
 
     def admit(self, contact: Contact) -> _Other:
-        """One more to ask; the one that was asked longest gives way, and before any that lacks a
-        run: that is asked again soon."""
+        """One more to ask; the one that was asked longest gives way. One that owes an answer does
+        so after those, and one that lacks a run at last: it is asked again soon."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
         while len(self.others) >= OTHERS:
-            content = (peer for peer, other in self.others.items() if not other.to_ask_again)
-            del self.others[next(content, next(iter(self.others)))]
+            del self.others[min(self.others, key=self._stays)]
         other = self.others[contact.peer] = _Other(contact)
         self.found += 1
         return other
+
+    def _stays(self, peer: PeerId) -> int:
+        """How much there is to learn of one that is asked."""
+        other = self.others[peer]
+        return 2 if other.to_ask_again or self.lacked_by(peer) else int(bool(other.unanswered))
+
+    def lacked_by(self, peer: PeerId) -> list[int]:
+        """The runs that this one did not have, and has not said since that it has."""
+        return [
+            number
+            for number, shown in self.runs.items()
+            if peer in shown.lacked and peer not in shown.said
+        ]
 
 
 class Publishing:
@@ -430,7 +475,7 @@ class Publishing:
 
     def on_lookup_done(self, done: LookupDone) -> None:
         if self._doubts.pop(done.lookup, None) is not None:
-            self._on_others(done.topic, done.contacts)
+            self._on_others(done.topic, done.contacts, done.lost)
             return
         waiting = self._by_lookup.pop(done.lookup)
         del self._lookup_of[done.topic]
@@ -511,6 +556,7 @@ class Publishing:
         for other in doubted.others.values():
             numbers = [number for number in other.to_ask if number in doubted.runs]
             other.to_ask.clear()
+            other.unanswered.update(dict.fromkeys(numbers))
             for start in range(0, len(numbers), LIST_MAX):
                 page = numbers[start : start + LIST_MAX]
                 self._ctx.send(other.contact, RouteCheck(topic, self._ctx.incarnation, page))
@@ -539,6 +585,8 @@ class Publishing:
             self._conclude_all(topic)
             return
         other.newest = max([other.newest, *message.taken])
+        for number in (*message.taken, *message.lacking):
+            other.unanswered.pop(number, None)
         for number in message.taken:
             doubted.note_taken(number, sender.peer)
             pending = self._pending.get((topic, number))
@@ -558,6 +606,8 @@ class Publishing:
             shown = doubted.runs.get(number)
             if shown is None or other.contact.peer in shown.given:
                 continue
+            shown.lacked[other.contact.peer] = None
+            shown.heard = True
             left_ms = shown.since + _SPREAD_MS - self._ctx.now
             if left_ms > 0 or (number > other.newest and moves):
                 other.to_ask_again[number] = None
@@ -589,14 +639,16 @@ class Publishing:
             doubted.due = due
             self._again[self._set_timer(due - self._ctx.now, topic)] = topic
 
-    def _on_others(self, topic: Topic, contacts: tuple[Contact, ...]) -> None:
-        """Further access points were found, or none."""
+    def _on_others(self, topic: Topic, contacts: tuple[Contact, ...], lost: bool) -> None:
+        """Further access points were found, or none; `lost`: the lookup went astray."""
         doubted = self._doubted.get(topic)
         if doubted is None:
             return
         doubted.seeking = False
         wanted = max(1, OTHERS - doubted.found) if self._routing.finds_several else 1
         doubted.rests = len(contacts) < wanted  # there are no more
+        released = doubted.rests and doubted.release()
+        doubted.exhausted = doubted.rests and not lost and not released
         for contact in contacts[:wanted]:
             doubted.admit(contact).to_ask.update(dict.fromkeys(doubted.runs))
         if contacts:
@@ -615,7 +667,9 @@ class Publishing:
             shown = doubted.runs[number]
             shown.times += 1
             later = shown.times - _AGAIN_TIMES
-            sure = len(shown.said) >= _ACCEPTED and self._lost_ms <= shown.since - _LOSS_MS
+            sure = self._is_sure(shown, doubted)
+            shown.heard = False
+            shown.given.clear()
             if later > (0 if sure else _LATER_TIMES):
                 doubted.drop(number)
             elif later < 0 or sure:
@@ -623,12 +677,27 @@ class Publishing:
             else:
                 due_ms = now + (_LATER_MS << later)
                 shown.due = due_ms + -due_ms % _LATER_TOGETHER_MS
-        doubted.rests = False
+        doubted.rests = doubted.exhausted = False
         if doubted.runs:
             if any(number in doubted.runs for number in due):
                 doubted.found = 0
+                self._ask_open(topic, doubted)
                 self._seek_others(topic, doubted)
             self._doubt_later(topic, doubted)
+
+    def _is_sure(self, shown: _Shown, doubted: _Doubted) -> bool:
+        """Whether a run has come to members that do not all lie, as far as can be told."""
+        told = len(shown.said) >= _ACCEPTED and not shown.is_lacked
+        asked = shown.heard or doubted.exhausted
+        return told and asked and self._lost_ms <= shown.since - _LOSS_MS
+
+    def _ask_open(self, topic: Topic, doubted: _Doubted) -> None:
+        """Ask the others again about what they owe an answer for, or lacked: questions, answers
+        and what they were sent may be lost."""
+        for other in doubted.others.values():
+            open_ones = (*other.unanswered, *doubted.lacked_by(other.contact.peer))
+            other.to_ask.update(dict.fromkeys(open_ones))
+        self._ask_others(topic)
 
     def _conclude_all(self, topic: Topic) -> None:
         for pending in [one for one in self._pending.values() if one.topic == topic]:

@@ -13,21 +13,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from weft.documents.run import Proven
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp, LookupDone
+from weft.protocol.context import (
+    Context,
+    FarBehind,
+    Handlers,
+    LinkDown,
+    LinkUp,
+    LookupDone,
+    Signals,
+    Timers,
+)
 from weft.protocol.delivery import Delivery
 from weft.protocol.membership import Advert
 from weft.protocol.recent import Recent
-from weft.protocol.seam import Scheme, Timer
+from weft.protocol.seam import Scheme
 
-Handler: TypeAlias = Callable[[Contact, Any], object]
-Handlers: TypeAlias = dict[type, Handler]
-"""By kind of message: what to do with its sender and it."""
-Timers: TypeAlias = dict[str, Callable[[Timer], None]]
-Signals: TypeAlias = dict[type, Callable[[Any], None]]
 Due: TypeAlias = Callable[[Topic], None]
 
 NO_LINKS = {"logical": 0, "physical": 0, "ranked_logical": 0, "ranked_physical": 0}

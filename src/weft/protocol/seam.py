@@ -129,6 +129,7 @@ class ChangeTopic(Struct, frozen=True, gc=False):
     revoke: tuple[PeerId, ...] = ()
     sub_topic: str = ""  # the segment to add under `#`; created where there is none
     hierarchy: bool = False  # with `create`: events of sub-topics count in it, too
+    made_from: Cid | None = None  # with `create`: a version of another topic, whose history it has
 
 
 class AskSubTopic(Struct, frozen=True, gc=False):
@@ -171,6 +172,13 @@ class FindEvent(Struct, frozen=True, gc=False):
     token: int
     topic: Topic
     cid: Cid
+
+
+class AskHeads(Struct, frozen=True, gc=False):
+    """Command, with history, of a subscriber: have a member say where the topic's stream ends. It
+    is not answered; `History.told` has the member's word once it is there."""
+
+    topic: Topic
 
 
 class Confirm(Struct, frozen=True, gc=False):
@@ -259,6 +267,7 @@ Command: TypeAlias = Union[
     Publish,
     PublishTogether,
     Confirm,
+    AskHeads,
     Collect,
     Leave,
     DhtCommand,

@@ -4,7 +4,8 @@ The attacks are those of GossipSub v1.1's evaluation (Vyzovitis et al. 2020, Sec
 literature on peer sampling (Bortnikov et al., Brahms, 2009), and those that worked against weft's
 own peers: poisoned views, eclipse by links that are "urgent", black holes that make themselves
 everybody's access point, selective drop, forged and replayed events, spam and amplified walks,
-lies about sizes and holdings, ids chosen beside a topic's place.
+lies about sizes and holdings, ids chosen beside a topic's place. Of the peers that drop events,
+each second one drops some and looks like a good neighbour, the others drop all and look busy.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ from weft.protocol.tera.access_points import (
 from weft.protocol.tera.announcements import IHaveOfTopics
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleWalk
+from weft.protocol.tera.tree import Passed
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import REPLACE, Appeared, Invite, Rejoin, RoleRequest
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent
-from weft.protocol.wire import Message, Payload, Span
+from weft.protocol.wire import Message, Payload, Span, span_of
 from weft.rules.draw import absorb, below
 from weft.sim.faults import Attack
-from weft.sim.hostile import Gang, Tactic
+from weft.sim.hostile import STRIKE_MS, Gang, Tactic
 
 T = TypeVar("T")
 
@@ -305,6 +307,28 @@ class Drop(Member):
         return run.first % EVERY == 0 or run.publisher == disliked
 
 
+class Feign(Member):
+    """Passes nothing on, and speaks all the while of nothing: empty announcements, and those of
+    what all have had for long, as often as events come, so that it looks like a link at work."""
+
+    def __init__(self, gang: Gang, me: Contact, number: int) -> None:
+        super().__init__(gang, me, number)
+        self._fooled: dict[PeerId, Contact] = {}  # that it should have sent events to
+
+    def twists(self, to: Contact, message: Message) -> Message | None:
+        if isinstance(message, Payload | Again | Cast | IHave | IHaveOfTopics):
+            self._fooled[to.peer] = to
+            return None
+        return None if isinstance(message, Offer | Repair | Passed) else message
+
+    def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
+        for topic in self._gang.topics:
+            oldest = next(iter(self._gang.runs[topic]), None)
+            spans = [span_of(oldest)] if oldest is not None and now // STRIKE_MS % 2 else []
+            for victim in self._fooled.values():
+                yield seam.Send(victim, IHave(topic, spans))
+
+
 # --- events that never were -----------------------------------------------------------------------
 
 
@@ -449,6 +473,8 @@ class Ground(BlackHole):
 def tactic_of(attack: Attack, gang: Gang, me: Contact, number: int, routing: Routing) -> Tactic:
     if attack == "eclipse":
         return Eclipse(gang, me, number, routing)
+    if attack == "drop" and number % 2:
+        return Feign(gang, me, number)
     kinds: dict[Attack, type[Member]] = {
         "poison": Poison,
         "black-hole": BlackHole,

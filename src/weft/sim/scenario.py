@@ -576,10 +576,11 @@ def count(world: World) -> dict[str, object]:
         "delivered_remotely": remote,
         "copies": world.copies,
         "duplicates": world.copies - remote,
-        "payload_copies_per_delivery": _ratio(world.copies, remote),
-        "control_per_delivery": _ratio(control, remote),
+        "payload_copies_per_delivery": ratio(world.copies, remote),
+        "control_per_delivery": ratio(control, remote),
     }
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
+    """As reports and summaries say it; None where there is nothing to divide by."""
     return round(part / whole, 4) if whole else None

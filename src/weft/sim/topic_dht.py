@@ -17,11 +17,10 @@ from weft.documents.signature import Signer
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
-from weft.protocol.context import Context
+from weft.protocol.context import Context, Handlers
 from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.rpc import FindRequest
-from weft.protocol.routing import Handlers
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
 from weft.protocol.topic_dht.roles import Config as Settings
 from weft.protocol.topic_dht.topic_dht import TopicDht

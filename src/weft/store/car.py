@@ -33,7 +33,7 @@ from weft.documents.dag import Stream
 from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
 from weft.errors import WeftError
-from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic, owner_in
+from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic, owner_in, varint
 from weft.store.interface import Batch, Store
 from weft.store.reader import Since, read_all, stream_of
 
@@ -54,16 +54,6 @@ class BadArchive(WeftError):
 
 
 # --- the format -------------------------------------------------------------------------------
-
-
-def varint(number: int) -> bytes:
-    """Unsigned LEB128."""
-    data = bytearray()
-    while number > 0x7F:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
 
 
 def encode(roots: Iterable[Cid], blocks: Iterable[tuple[Cid, bytes]]) -> Iterator[bytes]:

@@ -17,18 +17,27 @@ Another store, or one that was restored from an older copy, numbers its arrivals
 is recognised (`store`, and the event read last must have arrived as that number says), and reading
 goes on from the frontier: all that is stored and not in its past.
 
+A reading that begins at "now", or goes on in another store, has a *base*: a frontier whose past is
+not handed out. More of that past may come into the store later, when anything asks other members
+for it. An arrival that is as high as the base or higher cannot lie in its past; a lower one is
+looked for there, walking down from the base. Where the stored events do not tell, as some on the
+way down are lacking, the reader waits while the past is being read from members (`waits`), and then
+goes by what lay before the beginning of its peer (`Before`). The base stays in the position, so a
+later life tells old from new in the same way.
+
 Retention may overtake a reader. What was dropped unread is an error that names the gap
 (`PositionGap`), not a silence. A position of another topic, or one that names events that were
 never here (`PositionUnknown`), is an error, too.
 
 Invariants: an event is read after its parents, as far as they arrived before it; no event is read
-twice from one position on; `position` after an event covers that event and all read before it.
+twice from one position on, and none of the base's past as far as can be told; `position` after an
+event covers that event and all read before it.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from heapq import nsmallest
 from typing import Annotated, Literal, NamedTuple, TypeAlias
@@ -50,10 +59,15 @@ _FRONTIER_BEFORE = 256
 """What earlier versions named at most, without a word about more."""
 _MARKS_AT_ONCE = 1 << 18
 """guess: branches that the positions of one page name together, some 15 MB of text."""
+PASSED_AT_ONCE = 1_024
+"""guess: older events passed over in one reading, some 20 ms."""
 
 After: TypeAlias = str | None
 """A position; "now"; None: from the beginning."""
 NOW: Literal["now"] = "now"
+
+Before: TypeAlias = Callable[[SealedEvent], bool]
+"""Whether an event lies before the beginning of this store's peer in the topic, as it was told."""
 
 _PREFIX = "weft1-"
 _CHECK_BYTES = 6
@@ -85,8 +99,9 @@ class _Place(Struct, frozen=True, array_like=True, gc=False):
     upto: _Mark | None  # of the rest only what lies up to here in the stream's order; None: all
     last: bytes  # the event read last; empty if none was
     frontier: list[_Mark]
-    base: list[_Mark] = []  # with `upto`: the frontier of what was read from another store
+    base: list[_Mark] = []  # what these follow is not handed out; of before: only with `upto`
     whole: bool | None = None  # whether the frontier names every branch; None: not said
+    now: bool = False  # reading began at "now" in this store
 
 
 _decode = msgspec.msgpack.Decoder(_Place).decode
@@ -105,30 +120,51 @@ class Cursor:
     next one goes on from the last position that was kept."""
 
     def __init__(
-        self, store: Store, topic: Topic, after: After = None, past_read: bool = True
+        self,
+        store: Store,
+        topic: Topic,
+        after: After = None,
+        past_read: bool = True,
+        before: Before = lambda _: False,
     ) -> None:
         """`past_read`: other members have been asked for the past, as far as there are any, so
         that what is lacking below what is stored will not come."""
         self._store = store
         self._topic = topic
+        self._before = before
         self._identity = store.identity()
         self._arrival = store.last_arrival()
         self._upto: Position | None = START
         self._last = b""
         self._frontier: dict[Cid, _Mark] = {}
         self._whole = True  # whether the frontier names every branch
-        self._base: list[_Mark] = []
-        self._past: set[Cid] = set()  # of the base
+        self._base: dict[Cid, _Mark] = {}
+        self._base_height = 0
+        self._now = False
+        self._past: set[Cid] = set()  # of the base, as far as it was looked at when reading began
+        self._walk: _Walk | None = None
         self.lacks_past = False
-        """Whether something that the position covers may come into this store later: it would be
-        taken for news, since nothing tells that the position covers it."""
+        """Whether something that the position covers, or that stored events follow, may come into
+        this store later: it would come after its children."""
+        self.waits = False
+        """Whether reading stopped at an event that may be old: that shows once the past is read."""
+        self.passed = False
+        """Whether reading stopped as it has passed over many old events; there may be more."""
         self._looked = 0  # nothing that arrived up to then is left, of whatever topic
         if after == NOW:
             self._upto = None
+            self._now = True
             self._frontier = _marks(store.heads(topic))
             self._shorten()
+            self._begin_at(self._frontier)
         elif after is not None:
             self._go_on(_parse(after, topic), past_read)
+        else:
+            self.lacks_past = bool(store.missing(topic, 1) or store.lost(topic, 1))
+
+    def _begin_at(self, base: Mapping[Cid, _Mark]) -> None:
+        self._base = dict(base)
+        self._base_height = max((mark.height for mark in base.values()), default=0)
 
     @property
     def position(self) -> str:
@@ -141,16 +177,53 @@ class Cursor:
             None if upto is None else _Mark(*upto),
             self._last,
             list(self._frontier.values()),
-            self._base if upto is not None else [],
+            list(self._base.values()),
             self._whole,
+            self._now,
         )
         packed = _encode(place)
         return _PREFIX + urlsafe_b64encode(_check(packed) + packed).decode().rstrip("=")
 
-    def read(self, limit: int = PAGE) -> list[Read]:
-        """The next events, at most so many; none: there are no more for now."""
+    @property
+    def wants_past(self) -> bool:
+        """Whether there may be something to read in what other members have of the past. A reading
+        that began at "now" before there was anything has all of the stream to read."""
+        return not (self._now and self._base)
+
+    def begin_after(self, told: Iterable[tuple[Cid, int]], is_own: Before) -> None:
+        """Reading begins at "now", and nothing was read yet: other members have told where they
+        stand, by events that have come in since or are not to be had. What these follow is older
+        than now, too; but not what this peer has published since (`is_own`), nor what follows
+        that."""
+        came: dict[Cid, tuple[int, tuple[Cid, ...]]] = {}
+        new: set[Cid] = set()
+        upto = self._arrival
+        while page := self._store.arrivals(self._topic, upto):
+            upto = page[-1][0]
+            for _, event in page:
+                came[event.cid] = (event.height, event.parents)
+                if is_own(event) or not new.isdisjoint(event.parents):
+                    new.add(event.cid)
+        named = list(dict.fromkeys(cid for cid, _ in told))
+        noted = set(named)
+        marks: dict[Cid, _Mark] = {}
+        for cid in named:  # which grows
+            if cid in new:
+                below = [parent for parent in came[cid][1] if parent not in noted]
+                named += below
+                noted.update(below)
+            elif cid in came:
+                marks[cid] = _Mark(came[cid][0], cid)
+        self._frontier |= marks
+        self._shorten()
+        self._begin_at(self._base | marks)
+
+    def read(self, limit: int = PAGE, past_read: bool = True) -> list[Read]:
+        """The next events, at most so many; none: there are no more for now, or `waits`, or
+        `passed`. `past_read`: see above; what that leaves open is not waited for."""
         self._check_gap()
-        limit = min(limit, 1 + _MARKS_AT_ONCE // (1 + len(self._frontier)))
+        self.waits = self.passed = False
+        limit = min(limit, 1 + _MARKS_AT_ONCE // (1 + len(self._frontier) + len(self._base)))
         found: list[Read] = []
         while self._upto is not None and len(found) < limit:
             there = self._store.events(
@@ -163,15 +236,48 @@ class Cursor:
                 if event.cid not in self._past:
                     found.append(self._note(event))
         if self._upto is None and len(found) < limit:
+            self._read_arrivals(found, limit, past_read)
+        return found
+
+    def _read_arrivals(self, found: list[Read], limit: int, past_read: bool) -> None:
+        passed = 0
+        while len(found) < limit:
             room, newest = limit - len(found), self._store.last_arrival()
             page = self._store.arrivals(self._topic, max(self._arrival, self._looked), room)
-            for self._arrival, event in page:
-                found.append(self._note(event))
+            for arrival, event in page:
+                old = self._is_old(event, arrival, past_read)
+                if old is None:
+                    self.waits = True
+                    return
+                self._arrival = arrival
+                if old:
+                    self._last = event.cid
+                    passed += 1
+                else:
+                    found.append(self._note(event))
             if len(page) < room:
                 self._looked = newest
                 if not self._whole:
                     self._name_all()
-        return found
+                return
+            if passed >= PASSED_AT_ONCE:
+                self.passed = True
+                return
+
+    def _is_old(self, event: SealedEvent, arrival: int, past_read: bool) -> bool | None:
+        """Whether an event that came in lies in the base's past; None: that shows once the past has
+        been read."""
+        if event.cid in self._base or event.cid in self._past:
+            return True
+        if event.height >= self._base_height:
+            return False
+        if self._now and self._before(event):  # a store's peer has not begun after its events
+            return True
+        if not past_read:
+            return None
+        if self._walk is None or arrival > self._walk.began:
+            self._walk = _Walk(self._store, self._topic, self._base.values())
+        return self._walk.reaches(event)
 
     def _note(self, event: SealedEvent) -> Read:
         for parent in event.parents:
@@ -208,7 +314,8 @@ class Cursor:
             self._arrival = place.arrival
             self._upto = None if place.upto is None else _position(place.upto)
             self._last = place.last
-            self._base = place.base
+            self._begin_at(_named(place.base))
+            self._now = place.now
         elif not _names_all(place):
             raise PositionError(
                 f"the position was taken while more publishers of {self._topic} than it can name "
@@ -216,11 +323,11 @@ class Cursor:
                 "taken from, and another one would repeat what it leaves out"
             )
         else:
-            self._base = place.frontier
-        self._frontier = {Cid(mark.cid): mark for mark in place.frontier}
+            self._begin_at(_named(place.frontier))
+        self._frontier = _named(place.frontier)
         self._whole = _names_all(place)
         if self._base and self._upto is not None:
-            self._past = self._past_of(self._base, past_read)
+            self._past = self._past_of(self._base.values(), past_read)
 
     def _is_where_it_was(self, place: _Place) -> bool:
         """Whether this is the store that the position was taken from, and not an older copy of it
@@ -235,7 +342,7 @@ class Cursor:
             return Position(height, Cid(place.last)) <= self._store.summary(self._topic).floor
         return arrived == place.arrival if place.upto is None else arrived <= place.arrival
 
-    def _past_of(self, marks: list[_Mark], past_read: bool) -> set[Cid]:
+    def _past_of(self, marks: Iterable[_Mark], past_read: bool) -> set[Cid]:
         """The stored events of a frontier and all that they follow. What is lacking of the frontier
         must have been dropped, here or by all members, or the position is from elsewhere."""
         held: list[Position] = []
@@ -292,10 +399,17 @@ class Cursor:
         read, that cannot be made good."""
         if self._upto == START:
             return  # from the beginning: of what is kept. Of a base, what is lacking was looked at
-        if self._store.dropped(self._topic) > self._arrival:
+        if self._store.dropped(self._topic) > self._arrival and not self._dropped_older():
             raise self._gap(self._height())
         if self._upto is not None and self._store.summary(self._topic).floor > self._upto:
             raise self._gap(self._upto.height)
+
+    def _dropped_older(self) -> bool:
+        """Whether what was dropped lies below all that was read, where a base's past came in."""
+        if not self._base or self._upto is not None:
+            return False
+        lowest = min(map(_position, self._frontier.values()), default=START)
+        return self._store.summary(self._topic).floor < lowest
 
     def _height(self) -> int:
         last = self._frontier.get(Cid(self._last))
@@ -313,10 +427,44 @@ class Cursor:
         )
 
 
+class _Walk:
+    """The stored past of a frontier, looked at as far down as was asked for."""
+
+    def __init__(self, store: Store, topic: Topic, marks: Iterable[_Mark]) -> None:
+        self.began = store.last_arrival()
+        """What arrives later is not seen by this walk."""
+        self._past: set[Cid] = set()
+        top = START
+        for mark in marks:
+            self._past.add(Cid(mark.cid))
+            if store.height(topic, Cid(mark.cid)) is not None:
+                top = max(top, _position(mark))
+        self._reached = Position(top.height + 1, Cid(b""))
+        self._down = store.downwards(topic, top)
+
+    def reaches(self, event: SealedEvent) -> bool:
+        """Whether a stored event lies in the past, as far as the stored events show it."""
+        place = position(event)
+        if place < self._reached:
+            self._reached = place
+            for cid, parents in self._down:
+                if cid in self._past:
+                    self._past.update(parents)
+                if cid == event.cid:
+                    break
+        return event.cid in self._past
+
+
 def _names_all(place: _Place) -> bool:
     """Whether a position names every branch that was read."""
     whole = place.whole
     return len(place.frontier) < _FRONTIER_BEFORE if whole is None else whole
+
+
+def check_position(after: After, topic: Topic) -> None:
+    """Whether reading may begin there, as far as the text tells; a `PositionError` if not."""
+    if after is not None and after != NOW:
+        _parse(after, topic)
 
 
 def _parse(text: str, topic: Topic) -> _Place:
@@ -342,6 +490,10 @@ def _check(packed: bytes) -> bytes:
 
 def _marks(heads: Mapping[Cid, int]) -> dict[Cid, _Mark]:
     return {cid: _Mark(height, cid) for cid, height in heads.items()}
+
+
+def _named(marks: Iterable[_Mark]) -> dict[Cid, _Mark]:
+    return {Cid(mark.cid): mark for mark in marks}
 
 
 def _position(mark: _Mark) -> Position:

@@ -131,6 +131,11 @@ class Store(Protocol):
     def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
         """Parents of stored events that are not stored (and were not pruned)."""
 
+    def lost(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        """Such parents that are not missing any more: no peer had them, or they lay before the
+        beginning of a subscription."""
+        ...
+
     def events(
         self,
         topic: Topic,

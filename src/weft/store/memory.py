@@ -177,6 +177,10 @@ class MemoryStore:
             return []
         return sorted(cid for cid in stream.wanted if cid not in stream.lost)[:most]
 
+    def lost(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        stream = self._streams.get(topic)
+        return sorted(stream.lost)[:most] if stream is not None else []
+
     def events(
         self,
         topic: Topic,

@@ -9,6 +9,10 @@
 
 Events come in the order of the stream, each once. A reader that has come to the end goes on when
 there is more above; what comes in late further down belongs to live delivery.
+
+A topic that was made from another's descriptor has that one's history before its own (paper 004,
+Section 4.5): `read_through` reads the heads that its version names and all they follow, as far as
+that is stored here, and then its own stream.
 """
 
 from __future__ import annotations
@@ -17,8 +21,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Literal, TypeAlias
 
+from weft.documents.authority import MadeFrom, made_from
 from weft.documents.dag import START, Position, Stream, not_before, position
-from weft.documents.descriptor import SealedEvent, known_event
+from weft.documents.descriptor import SealedEvent, known_event, open_topic
+from weft.documents.record import Record, read_record
+from weft.documents.refusal import Refused
 from weft.ids import Cid, Topic
 from weft.store.interface import PAGE, NotHeld, Store
 
@@ -107,3 +114,62 @@ def read_all(store: Store, topic: Topic, since: Since = "beginning") -> Iterator
     reader = Reader(store, topic, since)
     while page := reader.read():
         yield from page
+
+
+# --- topics made from others ----------------------------------------------------------------------
+
+_MADE_MAX = 16
+"""guess: topics that were made from each other, one after the other."""
+
+
+def origin_of(store: Store, topic: Topic) -> MadeFrom | None:
+    """What a topic was made from, by the newest version that the store has a record of."""
+    found = [record for record in _records(store) if record.topic == topic]
+    newest = max(found, key=lambda record: record.rank, default=None)
+    block = store.get(newest.value) if newest is not None else None
+    try:
+        return made_from(open_topic(block)) if block is not None else None
+    except Refused:
+        return None
+
+
+def _records(store: Store) -> Iterator[Record]:
+    for encoded in store.records().values():
+        try:
+            yield read_record(encoded)
+        except Refused:  # something else that is kept under a name
+            continue
+
+
+def read_through(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[SealedEvent]:
+    """A whole stream, after those of the topics that it was made from, the first one first. An
+    event or heads to read on from are of the topic itself, so there is nothing before them."""
+    past: list[MadeFrom] = []
+    if since == "beginning" or isinstance(since, int):
+        known = {topic}
+        origin = origin_of(store, topic)
+        while origin is not None and origin.topic not in known and len(past) < _MADE_MAX:
+            past.append(origin)
+            known.add(origin.topic)
+            origin = origin_of(store, origin.topic)
+    for origin in reversed(past):
+        yield from _up_to(store, origin, since)
+    yield from read_all(store, topic, since)
+
+
+def _up_to(store: Store, origin: MadeFrom, since: Since) -> Iterator[SealedEvent]:
+    """What the heads of another topic follow, and they themselves."""
+    heights = {cid: store.height(origin.topic, cid) for cid in origin.heads}
+    held = [Position(height, cid) for cid, height in heights.items() if height is not None]
+    if not held:
+        return
+    last = max(held)
+    wanted = set(heights)
+    for cid, parents in store.downwards(origin.topic, last):
+        if cid in wanted:
+            wanted.update(parents)
+    for event in read_all(store, origin.topic, since):
+        if position(event) > last:
+            return
+        if event.cid in wanted:
+            yield event

@@ -8,18 +8,24 @@ only what is committed, and never wait for the writer.
 Events lie in the order they came in, so that writing appends; one index finds them by CID, one
 keeps the stream's order. Heads and gaps are tables that change with the events. Every block that
 is read is hashed again, so a damaged file is found out before it is believed.
+
+Any number of processes may look into a store, but one peer lives with it (`hold`): what a second
+one writes would come in behind the first one's back, and each would hand out the events of one
+consumer's name. The lock lies in a file beside, for SQLite's own are let go of when this process
+closes any other handle of the store's file.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, BinaryIO, NoReturn, TypeAlias
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -111,6 +117,7 @@ class SqliteStore:
     def __init__(self, path: Path, bytes_max: int | None = None) -> None:
         """Open or create the store. `bytes_max` bounds the file, beside what the disk does."""
         self.path = path
+        self._held: BinaryIO | None = None  # the lock's file, while a peer lives with this
         self._writing, self._reading = threading.Lock(), threading.Lock()
         with self._errors("open"):
             self._look()
@@ -134,17 +141,17 @@ class SqliteStore:
         """Refuse what is there and is no store, before anything about it is changed. SQLite reads
         it: a file that is opened besides lets go of the locks that this process holds on it."""
         try:
-            is_folder, is_there = self.path.is_dir(), self.path.exists()
+            mode = self.path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
         except OSError as error:
             raise StoreReadOnly(f"cannot open store {self.path}: {error.strerror}") from error
-        if is_folder:
+        if stat.S_ISDIR(mode):
             raise StoreReadOnly(f"{self.path} cannot be opened: it is a folder; name a file in it")
-        if not is_there:
-            return
         # Files beside it are another process's, or left by a crash: the last connection that may
         # write takes them away when it closes, one that only reads does not.
-        mode = "ro" if _files_beside(self.path)[0].exists() else "rw"
-        place = f"file:{quote(os.fsencode(self.path))}?mode={mode}"
+        reading = "ro" if _files_beside(self.path)[0].exists() else "rw"
+        place = f"file:{quote(os.fsencode(self.path))}?mode={reading}"
         looking = sqlite3.connect(place, uri=True, timeout=BUSY_S)
         try:
             _check_store(looking, self.path)
@@ -154,10 +161,38 @@ class SqliteStore:
         finally:
             looking.close()
 
+    def hold(self) -> None:
+        """A peer begins to live with this store; `StoreBusy` if another one does, on this
+        machine."""
+        lock = self._lock_path()
+        busy = StoreBusy(
+            f"a peer is running already with the store {self.path}, in this or another process; "
+            "one store is one peer's: stop that one, or give this one a store of its own"
+        )
+        while self._held is None:
+            try:
+                file = private.append_to(lock, 0)
+            except OSError as error:
+                raise StoreReadOnly(f"cannot lock store {lock}: {error.strerror}") from error
+            if not private.lock(file, lock, busy):
+                return
+            if _is_at(file, lock):
+                self._held = file
+            else:  # the peer that held it has just taken the file away
+                file.close()
+
+    def _lock_path(self) -> Path:
+        path = self.path.resolve()
+        return path.with_name(path.name + "-peer")
+
     def close(self) -> None:
         with self._writing, self._reading:
             self._reader.close()
             self._writer.close()
+            if self._held is not None:
+                self._lock_path().unlink(missing_ok=True)
+                self._held.close()
+                self._held = None
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
@@ -242,15 +277,16 @@ class SqliteStore:
 
     def get(self, cid: Cid) -> bytes | None:
         row = self._row(
-            "SELECT block FROM events WHERE cid = ?1 UNION ALL "
-            "SELECT block FROM blocks WHERE cid = ?1 LIMIT 1",
+            "SELECT block FROM events WHERE cid = ? UNION ALL "
+            "SELECT block FROM blocks WHERE cid = ? LIMIT 1",
+            cid,
             cid,
         )
         return None if row is None else self._checked(cid, row[0])
 
     def has(self, cid: Cid) -> bool:
-        query = "SELECT 1 FROM events WHERE cid = ?1 UNION ALL SELECT 1 FROM blocks WHERE cid = ?1"
-        return self._row(query, cid) is not None
+        query = "SELECT 1 FROM events WHERE cid = ? UNION ALL SELECT 1 FROM blocks WHERE cid = ?"
+        return self._row(query, cid, cid) is not None
 
     def height(self, topic: Topic, cid: Cid) -> int | None:
         row = self._row(
@@ -270,10 +306,17 @@ class SqliteStore:
         return {Cid(cid): height for cid, height in rows}
 
     def missing(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        return self._wanted(topic, most, lost=False)
+
+    def lost(self, topic: Topic, most: int = PAGE) -> list[Cid]:
+        return self._wanted(topic, most, lost=True)
+
+    def _wanted(self, topic: Topic, most: int, lost: bool) -> list[Cid]:
         rows = self._rows(
             "SELECT DISTINCT parent FROM wanted JOIN topics ON topics.id = wanted.topic "
-            "WHERE name = ? AND NOT lost ORDER BY parent LIMIT ?",
+            "WHERE name = ? AND lost = ? ORDER BY parent LIMIT ?",
             topic,
+            lost,
             most,
         )
         return [Cid(parent) for (parent,) in rows]
@@ -459,6 +502,14 @@ def _make_private(path: Path) -> None:
         private.make_file(path.resolve())  # where a link leads, there may be nothing yet
     for beside in _files_beside(path):
         private.tighten(beside, writable=True)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _files_beside(path: Path) -> list[Path]:
@@ -671,8 +722,8 @@ class _Writer:
 def _give_up(database: sqlite3.Connection, lost: Iterable[tuple[Topic, Cid]]) -> None:
     """These parents are not missing any more: no peer has them."""
     database.executemany(
-        "UPDATE wanted SET lost = 1 WHERE parent = ?2 AND topic = "
-        "(SELECT id FROM topics WHERE name = ?1)",
+        "UPDATE wanted SET lost = 1 WHERE topic = (SELECT id FROM topics WHERE name = ?) "
+        "AND parent = ?",
         lost,
     )
 
@@ -717,8 +768,8 @@ def _prune(
             floor_ms = max(floor_ms, time_ms)
     rows.close()
     database.execute(
-        "INSERT INTO dropped VALUES (?1, ?2) "
-        "ON CONFLICT (topic) DO UPDATE SET arrival = max(arrival, ?2)",
+        "INSERT INTO dropped VALUES (?, ?) "
+        "ON CONFLICT (topic) DO UPDATE SET arrival = max(arrival, excluded.arrival)",
         (number, latest),
     )
     database.executemany("DELETE FROM events WHERE cid = ?", doomed)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import islice
 
 import msgspec
@@ -39,6 +39,8 @@ HISTORY_USUAL = 100
 """guess: events in one answer, at most and unless another number is asked for."""
 HISTORY_BYTES_MAX = 2_000_000
 """guess: of payloads in one answer, which waits in memory until its client has read it."""
+_NOW_SECONDS = 5.0
+"""guess: so long another member's word on where the stream ends is waited for."""
 _RETRY_MS = 1_000
 
 
@@ -118,6 +120,10 @@ class Stream:
             consumer = self._peer.consume(self._topic, after=self._after)
             await self._stack.enter_async_context(consumer)
             if self._after == "now":
+                # A client that comes back with its first id goes on from there, so that is awaited.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_NOW_SECONDS):
+                        await consumer
                 self._first = f"id: {consumer.position}\n".encode() + self._first
             self._read(consumer, stored=True)
         plain = await self._stack.enter_async_context(self._peer.subscribe(self._topic))

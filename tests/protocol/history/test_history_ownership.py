@@ -14,6 +14,7 @@ from weft.protocol import seam
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest
 from weft.protocol.seam import Answer, FollowTopic, Started
 from weft.store.interface import Batch
+from weft.store.reader import read_through
 
 
 @pytest.fixture
@@ -50,10 +51,21 @@ def test_an_outsider_that_knows_of_no_owner_is_refused_by_members(town: Town) ->
     assert town.answers() == ["refused"]
     assert town.stream(0) == []
     assert town.counter("history_refused_not_allowed") > 0
-    status = town.peer(0).status()["history"]
-    refused = [history(town, n).status()["refused"] for n in range(4)]
-    assert isinstance(status, dict)
-    assert any("not_allowed" in counts for counts in refused if isinstance(counts, dict))
+    shown = [town.peer(number).status()["history"] for number in range(4)]
+    assert any("not_allowed" in one["refused"] for one in shown)  # type: ignore[index]
+
+
+def test_a_publisher_from_outside_that_is_refused_asks_whether_it_may_by_now(town: Town) -> None:
+    change(town, 0, create=True)
+    follow(town, (0,), 4)
+    town.run(5_000)
+    change(town, 0, allow=(id_of(town, 4),))
+    assert newest(town, 4) != newest(town, 0)  # nobody tells it
+    town.publish(4)
+    town.run(3_000)
+    town.publish(4)
+    town.run(3_000)
+    assert town.answers() == ["refused", "delivered"]
 
 
 def test_revoked_publishers_publish_no_more_and_their_past_stays(town: Town) -> None:
@@ -511,3 +523,61 @@ def test_a_second_create_warns_both_that_call_themselves_owners() -> None:
         assert said.startswith(f"/t is claimed by {peer_text(id_of(town, other))}, too")
     again = change(town, 0, create=True)
     assert again.outcome == "refused" and "is this peer's already" in again.reason
+
+
+# --- topics made from others ----------------------------------------------------------------------
+
+U, V = Topic("/u"), Topic("/v")
+
+
+def test_a_topic_made_from_anothers_has_its_history_and_none_of_its_future(town: Town) -> None:
+    version = Cid(change(town, 0, create=True, allow=(id_of(town, 2),)).value or b"")
+    town.publish(0, 2, 0)
+    town.run(3_000)
+    before = town.stream(1)
+    assert len(before) == 3
+    # 1 owns nothing of it, and the owner need not be there.
+    town.crash(0)
+    assert change(town, 1, U, create=True, anyone=True, made_from=version).outcome == "stored"
+    for number in (1, 3):
+        town.world.subscribe(town.nodes[number], U)
+    follow(town, (1,), 3, topic=U)
+    town.run(20_000)
+    town.publish(2)  # still in the other topic
+    for number in (1, 3):
+        town.world.publish(town.nodes[number], U, b"own %d" % number)
+    town.run(10_000)
+    change(town, 1, U, allow=(id_of(town, 4),))  # a later version says so, too
+    for number in (1, 3):
+        store = town.nodes[number].store
+        assert store is not None
+        found = list(read_through(store, U))
+        assert [event.cid for event in found[:3]] == before
+        assert sorted((event.topic, event.payload) for event in found[3:]) == [
+            (U, b"own 1"),
+            (U, b"own 3"),
+        ]
+        assert len(town.stream(number)) == 4
+        last = found[3].cid
+        assert [event.cid for event in read_through(store, U, last)] == [found[4].cid]
+        assert len(list(read_through(store, U, town.world.now_ms * 2))) == 0
+
+
+def test_topics_are_made_from_each_other_in_a_row(town: Town) -> None:
+    first = Cid(change(town, 0, create=True, anyone=True).value or b"")
+    town.publish(0)
+    second = Cid(change(town, 1, U, create=True, made_from=first).value or b"")
+    town.world.publish(town.nodes[1], U, b"in between")
+    town.run(1_000)
+    assert change(town, 1, V, create=True, made_from=second).outcome == "stored"
+    store = town.nodes[1].store
+    assert store is not None
+    assert [event.topic for event in read_through(store, V)] == [T, U]
+
+
+def test_a_topic_is_made_from_another_that_is_known(town: Town) -> None:
+    nowhere = change(town, 0, U, create=True, made_from=Cid(bytes(36)))
+    assert nowhere.outcome == "refused" and "not known here" in nowhere.reason
+    version = Cid(change(town, 0, U, create=True).value or b"")
+    itself = change(town, 1, U, create=True, made_from=version)
+    assert itself.outcome == "refused"

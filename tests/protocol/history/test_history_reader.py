@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from history_kit import T, Town, hear, history, routed
-from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from history_kit import T, Town, hear, history, routed, sealed
+from weft.documents.descriptor import SealedEvent, seal_event
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, cid_of
 from weft.protocol.history import reader, server
@@ -140,21 +140,6 @@ def test_what_there_is_no_room_for_is_passed_on_and_not_brought_again() -> None:
 # --- gaps that only a peer outside of the topic can close -----------------------------------------
 
 
-def from_outside(*parents: SealedEvent, number: int, by: int = 9) -> SealedEvent:
-    contact, sign = keyed(1, by)
-    event = seal_event(
-        sign,
-        publisher=contact.peer,
-        topic=T,
-        payload=b"%d" % number,
-        created_ms=0,
-        parents={event.cid: event.height for event in parents},
-        metadata={INCARNATION: 1, NUMBER: number},
-    )
-    routed(event)  # signed in the order of its numbers
-    return event
-
-
 def hold(town: Town, number: int, *events: SealedEvent) -> None:
     """A peer has events in its store."""
     store = town.nodes[number].store
@@ -179,9 +164,9 @@ def test_a_lone_subscriber_gets_what_a_publisher_from_outside_published_before(
     town = Town(2)
     town.subscribe(1, since=since)
     town.run(20_000)
-    one = from_outside(number=1)
-    two = from_outside(one, number=2)
-    three = from_outside(two, number=3)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(3, two)
     hold(town, 0, one, two)
     bring(town, three)
     town.run(5_000)
@@ -193,9 +178,9 @@ def test_a_gap_is_asked_of_each_peer_that_brings_an_event_above_it() -> None:
     town = Town(3)
     town.subscribe(1)
     town.run(20_000)
-    one = from_outside(number=1)
-    two = from_outside(one, number=2)
-    three = from_outside(two, number=3)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(3, two)
     hear(town, 1, 2, RouteEvent(T, routed(two)))
     town.run(2_000)
     hold(town, 0, one)
@@ -205,9 +190,9 @@ def test_a_gap_is_asked_of_each_peer_that_brings_an_event_above_it() -> None:
 
 
 def chain(length: int, by: int) -> list[SealedEvent]:
-    events = [from_outside(number=1, by=by)]
+    events = [sealed(1, by=by)]
     for number in range(2, length + 1):
-        events.append(from_outside(events[-1], number=number, by=by))
+        events.append(sealed(number, events[-1], by=by))
     return events
 
 

@@ -9,7 +9,7 @@ from signed_kit import BEN, event
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Topic, cid_of, peer_text
 from weft.protocol.config import Keep
-from weft.protocol.history.stream import Heads
+from weft.protocol.history.stream import Head, Heads
 from weft.protocol.seam import Deliver, Pruned, Send, Store, Stored
 from weft.store.interface import Batch, Retention
 from weft.store.reader import read_all
@@ -137,6 +137,21 @@ def test_nobody_hears_of_an_event_before_it_is_durable() -> None:
     assert town.delivered(0) == []
 
 
+def test_the_latest_durable_events_are_told_while_later_ones_are_written() -> None:
+    """To tell none would let a newcomer begin where the stream began, and read it all."""
+    town = Town(2)
+    town.subscribe(0)
+    town.run(20_000)
+    town.publish(0, 0)
+    town.run(2_000)
+    durable = town.stream(0)[-1]
+    town.world.store_ms = 5_000
+    town.publish(0, 0, 0, every_ms=100)
+    asked = hear(town, 0, 1, Heads(T, [], answer=True))
+    told = [e.message for e in asked if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert [heads.heads for heads in told] == [[Head(durable, 2)]]
+
+
 def test_effects_name_what_is_lost() -> None:
     """What comes before a baseline is noted as lost, so that no restart looks for it."""
     town = Town(3)
@@ -182,7 +197,7 @@ def test_a_publisher_that_has_its_quota_is_refused_and_others_go_on() -> None:
         assert 16_000 < store.signer_bytes(T, id_of(town, spammer)) <= 20_000
         assert [len(town.delivered(number)) for number in range(4)] == [len(town.delivered(0))] * 4
         assert town.peer(number).counters["history_refused_over_quota"] > 0
-        shown = history(town, number).status()["topics"][T]  # type: ignore[index]
+        shown = town.peer(number).status()["history"]["topics"][T]  # type: ignore[index]
         assert shown["publisher_bytes_max"] == 20_000
         assert next(iter(shown["publishers"])) == peer_text(id_of(town, spammer))
     assert {b"event 0", b"event 1"} <= {each.payload for each in town.stored(2)}

@@ -8,34 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 import history_kit
-from history_kit import T, Town, history, routed
-from weft.documents.descriptor import INCARNATION, NUMBER, SealedEvent, seal_event
+from history_kit import T, Town, history, routed, sealed
+from weft.documents.descriptor import SealedEvent
 from weft.documents.run import NOTHING_BEFORE
 from weft.ids import Cid, PeerId, Topic, cid_of
 from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
-from weft.sim.node import keyed
 
 EVERYTHING = 1 << 62  # more than any publisher will publish
-
-
-def sealed(
-    town: Town, number: int, *parents: SealedEvent, by: int = 9, created_ms: int = 0
-) -> SealedEvent:
-    """An event of somebody outside."""
-    contact, sign = keyed(1, by)
-    event = seal_event(
-        sign,
-        publisher=contact.peer,
-        topic=T,
-        payload=b"%d" % number,
-        created_ms=created_ms,
-        parents={event.cid: event.height for event in parents},
-        metadata={INCARNATION: 1, NUMBER: number},
-    )
-    routed(event)  # signed in the order of its numbers
-    return event
 
 
 def waiting(asked: bool = True) -> Town:
@@ -68,9 +49,9 @@ def begin(town: Town, head: SealedEvent, *had: Had, signed: Sequence[SealedEvent
 
 def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
-    three = sealed(town, 3, two)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(3, two)
     begin(town, three, Had(three.publisher, 1, 3))
     hear(town, three, two, one)
     assert handed(town) == [three.cid]
@@ -80,10 +61,10 @@ def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
 def test_a_low_branch_from_elsewhere_comes_parents_first() -> None:
     """By heights it would lie before the beginning; its publisher shows that it does not."""
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
-    low = sealed(town, 1, by=8)
-    child = sealed(town, 2, low, by=8)
+    one = sealed(1)
+    two = sealed(2, one)
+    low = sealed(1, by=8)
+    child = sealed(2, low, by=8)
     begin(town, two, Had(two.publisher, 1, 2))
     hear(town, two, child)
     assert handed(town) == [two.cid]  # the child waits for its parent
@@ -93,9 +74,9 @@ def test_a_low_branch_from_elsewhere_comes_parents_first() -> None:
 
 def test_what_came_before_the_word_to_begin_with_is_handed_out_in_order() -> None:
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
-    three = sealed(town, 3, two)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(3, two)
     hear(town, two, one)
     begin(town, three, Had(three.publisher, 1, 3))
     hear(town, three)
@@ -105,15 +86,14 @@ def test_what_came_before_the_word_to_begin_with_is_handed_out_in_order() -> Non
 @pytest.mark.parametrize("created_ms", [1, 2])
 def test_an_event_of_one_test_goes_on_from_none_of_another(created_ms: int) -> None:
     """Or tests would fail by the order in which files are handed to processes."""
-    town = waiting()
-    assert routed(sealed(town, 2, created_ms=created_ms)).prev == NOTHING_BEFORE
-    sealed(town, 1)
+    assert routed(sealed(2, created_ms=created_ms)).prev == NOTHING_BEFORE
+    sealed(1)
 
 
 def test_heads_alone_are_no_beginning() -> None:
     """Who tells its heads without what came before them is asked for that."""
     town = waiting()
-    one = sealed(town, 1)
+    one = sealed(1)
     heads = Heads(T, [Head(one.cid, 1)], False)
     effects = history_kit.hear(town, 1, 0, heads)
     assert not history(town, 1).readers[T].stream.begun
@@ -124,7 +104,7 @@ def test_heads_alone_are_no_beginning() -> None:
 def test_a_peer_that_was_not_asked_is_no_beginning() -> None:
     """A stranger's word, whatever it says, and however often."""
     town = waiting(asked=False)
-    one = sealed(town, 1, created_ms=town.world.now_ms)
+    one = sealed(1, created_ms=town.world.now_ms)
     for _ in range(3):
         history_kit.hear(town, 1, 0, Heads(T, [], False, seen=[Had(one.publisher, 1, EVERYTHING)]))
     assert not history(town, 1).readers[T].stream.begun
@@ -134,12 +114,12 @@ def test_a_number_that_no_publisher_signed_makes_nothing_old() -> None:
     """A member that was asked claims to have had all there will ever be: it is believed about what
     was created before."""
     town = waiting()
-    before = sealed(town, 1)
-    one = sealed(town, 1, before, by=8)
+    before = sealed(1)
+    one = sealed(1, before, by=8)
     begun_ms = town.world.now_ms
     begin(town, one, Had(before.publisher, 1, EVERYTHING), Had(one.publisher, 1, EVERYTHING))
-    two = sealed(town, 2, one, by=8, created_ms=begun_ms)
-    branch = sealed(town, 1, before, by=7)
+    two = sealed(2, one, by=8, created_ms=begun_ms)
+    branch = sealed(1, before, by=7)
     hear(town, one, two, branch, before)
     assert handed(town) == [one.cid, two.cid, branch.cid]
 
@@ -147,16 +127,16 @@ def test_a_number_that_no_publisher_signed_makes_nothing_old() -> None:
 def test_what_is_signed_makes_nothing_old_that_follows_it() -> None:
     """A member that was asked shows the first event's statement, and claims more."""
     town = waiting()
-    one = sealed(town, 1, created_ms=town.world.now_ms)
+    one = sealed(1, created_ms=town.world.now_ms)
     begin(town, one, Had(one.publisher, 1, EVERYTHING), signed=[one])
-    two = sealed(town, 2, one, created_ms=town.world.now_ms)
+    two = sealed(2, one, created_ms=town.world.now_ms)
     hear(town, one, two)
     assert handed(town) == [one.cid, two.cid]
 
 
 def test_a_forged_statement_proves_nothing() -> None:
     town = waiting()
-    one = sealed(town, 1, created_ms=town.world.now_ms)
+    one = sealed(1, created_ms=town.world.now_ms)
     forged = replace(history_kit.stated(one), first=EVERYTHING)
     had = Had(one.publisher, 1, EVERYTHING)
     history_kit.hear(town, 1, 0, Heads(T, [], False, seen=[had], proofs=[forged]))
@@ -167,7 +147,7 @@ def test_a_forged_statement_proves_nothing() -> None:
 
 def test_a_new_subscriber_is_shown_what_publishers_signed() -> None:
     town = waiting()
-    one = sealed(town, 1)
+    one = sealed(1)
     begin(town, one)
     hear(town, one)
     effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
@@ -178,10 +158,10 @@ def test_a_new_subscriber_is_shown_what_publishers_signed() -> None:
 def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
     """The date that its publisher gave it lies far ahead."""
     town = waiting()
-    one = sealed(town, 1, created_ms=1 << 40)
-    two = sealed(town, 1, one, by=8)
-    three = sealed(town, 1, two, by=6)
-    branch = sealed(town, 1, one, by=7)
+    one = sealed(1, created_ms=1 << 40)
+    two = sealed(1, one, by=8)
+    three = sealed(1, two, by=6)
+    branch = sealed(1, one, by=7)
     begin(town, three, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1), signed=[one])
     hear(town, three, branch, one)
     assert handed(town) == [three.cid, branch.cid]
@@ -190,10 +170,10 @@ def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
 def test_what_lies_before_is_known_however_late_it_comes() -> None:
     """A branch that was cut off for long forks off below the beginning."""
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
-    three = sealed(town, 1, two, by=8)
-    branch = sealed(town, 1, one, by=7, created_ms=town.world.now_ms)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(1, two, by=8)
+    branch = sealed(1, one, by=7, created_ms=town.world.now_ms)
     begin(town, three, Had(one.publisher, 1, 2), Had(three.publisher, 1, 1))
     hear(town, three)
     town.run(10 * town.peer(1).config.dissemination.recent_ms)
@@ -218,21 +198,21 @@ def handed_now(town: Town) -> list[Cid]:
 def test_what_lay_before_the_beginning_lies_there_in_the_next_life_too() -> None:
     """The store has the end of the stream only; what came before it was passed over, not missed."""
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 1, one, by=8)
+    one = sealed(1)
+    two = sealed(1, one, by=8)
     begin(town, two, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
     hear(town, two)
     restart(town)
-    three = sealed(town, 2, two, by=8)
-    branch = sealed(town, 1, one, by=7)  # its publisher knew nothing but the first event
+    three = sealed(2, two, by=8)
+    branch = sealed(1, one, by=7)  # its publisher knew nothing but the first event
     hear(town, three, branch, one)
     assert handed_now(town) == [three.cid, branch.cid]
 
 
 def test_a_new_subscriber_hears_of_what_lay_before_the_beginning_of_another() -> None:
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 1, one, by=8)
+    one = sealed(1)
+    two = sealed(1, one, by=8)
     begin(town, two, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1))
     hear(town, two)
     restart(town)
@@ -244,9 +224,9 @@ def test_a_new_subscriber_hears_of_what_lay_before_the_beginning_of_another() ->
 def test_a_head_that_was_passed_over_is_not_missed_by_the_events_after_it() -> None:
     """The member that told it was lost, so it could not be fetched when the subscription began."""
     town = waiting()
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
-    three = sealed(town, 1, two, by=8)
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(1, two, by=8)
     begin(town, two, Had(one.publisher, 1, 2))
     history(town, 1).on_peer_lost(history_kit.id_of(town, 0))
     hear(town, two, three)
@@ -261,8 +241,8 @@ def test_what_is_on_its_way_to_the_store_is_not_handed_out_again() -> None:
     town = Town(2)
     town.subscribe(1)
     town.run(20_000)
-    one = sealed(town, 1)
-    two = sealed(town, 2, one)
+    one = sealed(1)
+    two = sealed(2, one)
     hear(town, one)
     town.world.unsubscribe(town.nodes[1], T)
     town.world.subscribe(town.nodes[1], T, None, "beginning")

@@ -177,7 +177,9 @@ def test_a_lost_peer_is_not_waited_for() -> None:
     effects += one.hear(2, reply(first[2]))
     for number, message in asked(effects):  # the closest is asked for more after the failure
         effects += one.hear(number, reply(message))
-    assert answer(effects, 5) is not None
+    done = answer(effects, 5)
+    assert done is not None and done.outcome == "found"
+    assert numbers(done.contacts) == by_distance(TARGET, [1, 2])
 
 
 def test_the_live_beyond_the_dead_are_found() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+import protocol_kit
 from protocol_kit import (
     Group,
     Rig,
@@ -13,6 +15,7 @@ from protocol_kit import (
     contact,
     event,
     everything_sent,
+    linked,
     number_of,
     sent,
     span,
@@ -32,15 +35,7 @@ ANY = replace(FEW, defence=c.Defence(links=False))
 """Links that others asked for are as good as any."""
 
 
-def member(*links: int, config: c.Config = FEW) -> Rig:
-    rig = Rig(1, config)
-    rig.subscribe()
-    rig.link(*links)
-    return rig
-
-
-def linked(rig: Rig) -> list[int]:
-    return sorted(number_of(peer) for peer in rig.peer.tera.topics[T].links.linked)
+member = partial(protocol_kit.member, config=FEW)
 
 
 def introduce(rig: Rig, *numbers: int) -> list[seam.Effect]:
@@ -171,6 +166,41 @@ def test_a_neighbour_that_brings_nothing_is_given_up() -> None:
     assert sent(rig.hear(4, LinkRequest(T, urgent=True)), LinkReply) == [
         (4, LinkReply(T, False, rig.peer.tera.topics[T].recent.fingerprint()))
     ]
+
+
+@pytest.mark.parametrize("said", ["nothing", "what was", "what is not", "what is"])
+def test_a_neighbour_that_speaks_of_no_new_event_brings_nothing(said: str) -> None:
+    """Empty announcements once a second kept links that brought nothing, and the worst 99th
+    percentile rose from 3.7 to 22.1 s."""
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    for number in range(1, 31):
+        one = event(9, number, published_ms=number * 2_000)
+        for neighbour in (2, 3) if number > 6 else (2, 3, 4):
+            rig.hear(neighbour, Payload(T, one, 1))
+        told_of = {
+            "nothing": [],
+            "what was": [span(9, 1, 1)],
+            "what is not": [span(11, number, number)],
+            "what is": [span(9, number, number)],
+        }
+        for _ in range(2):
+            rig.hear(4, IHave(T, told_of[said]))
+            rig.wait(1_000)
+    assert {2, 3} <= set(linked(rig))
+    assert (4 in linked(rig)) is (said == "what is")
+
+
+def test_a_neighbour_that_announced_what_came_later_has_spoken() -> None:
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    for number in range(1, 31):
+        rig.hear(4, IHave(T, [span(9, number, number)]))
+        one = event(9, number, published_ms=number * 2_000)
+        for neighbour in (2, 3):
+            rig.hear(neighbour, Payload(T, one, 1))
+        rig.wait(2_000)
+    assert {2, 3, 4} <= set(linked(rig))
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -12,6 +12,7 @@ from protocol_kit import (
     delivered,
     event,
     everything_sent,
+    member,
     number_of,
     proven_run,
     sent,
@@ -28,14 +29,6 @@ from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
 from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, LIST_MAX, Payload
-
-
-def member(*links: int) -> Rig:
-    """A subscriber linked to these peers, with nothing else on its mind."""
-    rig = Rig(1)
-    rig.subscribe()
-    rig.link(*links)
-    return rig
 
 
 def tree(rig: Rig) -> Tree:

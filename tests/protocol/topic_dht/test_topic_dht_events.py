@@ -181,6 +181,20 @@ def test_a_newcomer_is_told_what_there_has_been() -> None:
     assert sent(other, SeenReply) == [(9, SeenReply(5, False))]
 
 
+def test_a_stranger_has_a_share_of_long_answers() -> None:
+    rig = forwarder()
+    size = 64 << 10
+    rig.hear(2, Cast(T, event(7, 1, bytes(size)), 1, 0))
+    asked = 300
+    seen = [sent(rig.hear(9, SeenRequest(4, T)), SeenReply)[0][1].seen for _ in range(asked)]
+    assert seen[0] and sum(map(bool, seen)) < asked // 10
+    offers = [told(rig.hear(9, Offer(T, [], first=True)), Offer) for _ in range(asked)]
+    assert offers[0] == [9] and sum(map(len, offers)) < asked // 5
+    want = Want(T, [span(7, 1, 1)])
+    answered = [told(rig.hear(9, want), Repair) for _ in range(asked)]
+    assert answered[0] == [9] and sum(map(len, answered)) * size <= 8 << 20
+
+
 def test_from_outside_an_event_is_taken_by_subscribers_only() -> None:
     rig = Rig(1, config())
     refused = sent(rig.hear(5, RouteEvent(T, event(5, 1))), RouteResult)

@@ -8,6 +8,13 @@ published while no member kept a store. Then, with a DHT, the peers that provide
 all were asked in vain, asking pauses for `retry_ms` and begins again; after `give_up_ms` the block
 is given up: the stream goes on without it, and the counter `history_given_up` says so.
 
+A publisher may name a parent that it never sends. Members that wait for that give it up, and only
+then does what follows it reach others, for which it is new: each would wait as long again, with all
+that was published meanwhile. So a member that lacks a block says whether it has given the block up
+(`given_up`), and a peer that has asked all members gives up as well where at least `_AGREED` of
+them, and most of those that answered, have done so. One peer's word, or that of a few among many
+that still wait, is not enough: liars would make others pass over what a cut keeps from them.
+
 What no event names, but a peer says that there is (its heads, a topic record), is *hearsay*: only
 the peers that said so are asked, and if none of them has it, it is forgotten. So no peer can make
 another one pester others with names that it made up.
@@ -88,6 +95,7 @@ class BlocksReply(Message, frozen=True, tag=62):
     lacking: Cids = []  # the sender does not have these (any more)
     word: Annotated[int, Meta(ge=NO_WORD, le=REFUSED)] = NO_WORD  # on the run that was asked about
     reason: WireReason = ""  # why it is refused
+    given_up: Cids = []  # of those that it lacks: it has looked for them in vain, for long
 
 
 TIMEOUT = "history.fetch"
@@ -102,6 +110,10 @@ most."""
 _PROVIDERS_MAX = 2 * PROVIDERS_WANTED
 """guess: providers remembered of a block, those of the latest searches: each may be of another
 segment, and one that was asked in vain may have the block later."""
+_AGREED = 2
+"""guess: members that have given a block up before others do so by their word."""
+_GIVEN_UP_MAX = 4_096
+"""guess: blocks remembered that were given up; a name of 36 bytes each."""
 _SOURCES_MAX = 8
 """guess: peers remembered that should have a block, since they named it; the latest stay."""
 _PROVIDE = stream_of("history.provide")
@@ -123,8 +135,10 @@ class _Want:
     __slots__ = (
         "asked",
         "first",
+        "given_up_by",
         "got",
         "hearsay",
+        "lacked_by",
         "looked_up",
         "providers",
         "searches",
@@ -141,9 +155,23 @@ class _Want:
         self.sources: BoundedDict[PeerId, Contact] = BoundedDict(_SOURCES_MAX)  # best first
         self.providers: BoundedDict[PeerId, Contact] = BoundedDict(_PROVIDERS_MAX)  # in the DHT
         self.asked: dict[PeerId, None] = {}  # in this round
+        self.lacked_by: dict[PeerId, None] = {}  # of these
+        self.given_up_by: dict[PeerId, None] = {}  # of these
         self.got = False  # the DHT was asked for the block itself
         self.looked_up = False  # and for peers that have it
         self.searches = 0  # for these
+
+    def begin_round(self) -> None:
+        """All may be asked again."""
+        for peers in (self.asked, self.lacked_by, self.given_up_by):
+            peers.clear()
+        self.got = self.looked_up = False
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether those that lack it have mostly given it up, as all were asked in this round."""
+        agreed = len(self.given_up_by)
+        return agreed >= _AGREED and 2 * agreed > len(self.lacked_by)
 
 
 class _Request:
@@ -207,11 +235,15 @@ class Fetch:
         self._paused: dict[Cid, None] = {}  # all were asked in vain
         self._again_armed = False
         self._round_trip = RoundTrip()
+        self._given_up: BoundedDict[Cid, None] = BoundedDict(_GIVEN_UP_MAX)
         self._fresh: dict[Cid, Millis] = {}  # gaps that may close by themselves, and until when
         self._patience_armed = False
 
     def __len__(self) -> int:
         return len(self._wants)
+
+    def __contains__(self, cid: Cid) -> bool:
+        return cid in self._wants
 
     # --- what is wanted -------------------------------------------------------------------------
 
@@ -253,6 +285,10 @@ class Fetch:
         for cid in [cid for cid, want in self._wants.items() if want.topic == topic]:
             self.forget(cid)
 
+    def has_given_up(self, cid: Cid) -> bool:
+        """Whether this peer has looked for a block in vain, to the end."""
+        return cid in self._given_up
+
     # --- answers, timers and losses -------------------------------------------------------------
 
     def on_blocks_reply(self, sender: Contact, message: BlocksReply) -> None:
@@ -274,8 +310,16 @@ class Fetch:
                 self._ctx.counters[f"history_refused_{Reason.BAD_CID}"] += 1
         for cid in message.lacking:
             left.pop(cid, None)
+            self._note_lacking(request, cid, cid in message.given_up)
         got_some = len(left) < len(request.cids) - len(message.lacking)
         self._settle(request, left if got_some else ())
+
+    def _note_lacking(self, request: _Request, cid: Cid, given_up: bool) -> None:
+        want = self._wants.get(cid)
+        if want is not None and cid in request.cids:
+            want.lacked_by[request.contact.peer] = None
+            if given_up:
+                want.given_up_by[request.contact.peer] = None
 
     def on_patience(self) -> None:
         """Gaps that did not close by themselves are asked for."""
@@ -294,9 +338,7 @@ class Fetch:
         self._again_armed = False
         paused, self._paused = self._paused, {}
         for cid in paused:
-            want = self._wants[cid]
-            want.asked.clear()
-            want.got = want.looked_up = False
+            self._wants[cid].begin_round()
             self._idle[cid] = None
         self._pump()
 
@@ -408,8 +450,9 @@ class Fetch:
             number = self._providers.to_search(want.topic, above, want.searches - 1)
             if self._providers.find(want.topic, number, lambda some: self._on_providers(cid, some)):
                 return
-        if want.until <= self._ctx.now:
+        if want.until <= self._ctx.now or want.is_in_vain:
             self.forget(cid)
+            self._given_up[cid] = None
             self._ctx.counters["history_given_up"] += 1
             self._give_up(want.topic, cid, False)
             return

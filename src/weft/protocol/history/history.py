@@ -26,9 +26,8 @@ lacking is got), `server` (what other peers are answered).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -39,7 +38,9 @@ from weft.documents.descriptor import (
     INCARNATION,
     NUMBER,
     SealedEvent,
+    TopicVersion,
     known_event,
+    number_of,
     payload_bytes_max,
     seal_event,
 )
@@ -48,7 +49,16 @@ from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
-from weft.protocol.context import Arrived, Context, require
+from weft.protocol.context import (
+    Arrived,
+    Commands,
+    Context,
+    Handlers,
+    LookupDone,
+    Timers,
+    require,
+)
+from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
 from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
@@ -61,9 +71,9 @@ from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.recent import Recent
-from weft.protocol.routing import Handlers
 from weft.protocol.seam import (
     Answer,
+    AskHeads,
     AskSubTopic,
     ChangeTopic,
     FindEvent,
@@ -81,20 +91,6 @@ from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
 from weft.store.interface import Retention, Store
 from weft.store.reader import Since
-
-TIMERS = (
-    fetch.TIMEOUT,
-    fetch.AGAIN,
-    fetch.PATIENCE,
-    fetch.PROVIDE,
-    reader.TIMEOUT,
-    reader.TAKE,
-    reader.BEGIN,
-    storage.PRUNE,
-    ownership.RENEW,
-    wishes.ASK,
-    server.PACE,
-)
 
 
 @dataclass(frozen=True)
@@ -227,9 +223,11 @@ class History(Delivery):
             self._providers,
             self.note_refused,
         )
+        self._answered = Answered(ctx)
         self._told: BoundedDict[tuple[Topic, PeerId], Millis] = BoundedDict(_TOLD_MAX)
         """When publishers were told that their events are refused in a topic."""
-        self.server = Server(ctx, library, self.storage, self.versions)
+        given_up = self.fetch.has_given_up
+        self.server = Server(ctx, library, self.storage, self.versions, given_up)
 
     def start(self) -> None:
         for name in _COUNTERS:
@@ -238,19 +236,68 @@ class History(Delivery):
         self.ownership.start()
         self._providers.start()
 
+    # --- which message, fact, command and timer goes where ----------------------------------------
+
+    def handlers(self) -> Handlers:
+        return {
+            Heads: self.on_heads,
+            BlocksRequest: self.server.on_blocks_request,
+            BlocksReply: self.fetch.on_blocks_reply,
+            PageRequest: self.server.on_page_request,
+            PageReply: self.on_page_reply,
+            TopicNews: self.ownership.on_news,
+            SubTopicRequest: self.wishes.on_request,
+            SubTopicReply: self.wishes.on_reply,
+        }
+
+    def commands(self) -> Commands:
+        return {
+            Stored: self.on_stored,
+            Pruned: self.on_pruned,
+            ChangeTopic: self.ownership.change,
+            FollowTopic: self.ownership.follow,
+            AskSubTopic: self.wishes.ask,
+            FindEvent: self.find_event,
+            AskHeads: self.ask_heads,
+        }
+
+    def timers(self) -> Timers:
+        return {
+            **super().timers(),
+            fetch.TIMEOUT: lambda timer: self.fetch.on_timeout(timer.serial),
+            fetch.AGAIN: lambda timer: self.fetch.on_again(),
+            fetch.PATIENCE: lambda timer: self.fetch.on_patience(),
+            fetch.PROVIDE: lambda timer: self._providers.on_timer(),
+            reader.BEGIN: lambda timer: self._on_begin_timer(timer.topic, timer.serial),
+            reader.TIMEOUT: self._on_reader_timer,
+            reader.TAKE: self._on_reader_timer,
+            storage.PRUNE: lambda timer: self.storage.on_prune_timer(self._library.topics()),
+            ownership.RENEW: lambda timer: self.ownership.on_timer(),
+            wishes.ASK: lambda timer: self.wishes.on_timer(timer.serial),
+            server.PACE: lambda timer: self.server.on_pace_timer(timer.serial),
+        }
+
+    # --- what users see ---------------------------------------------------------------------------
+
+    def newest_version(self, topic: Topic) -> TopicVersion | None:
+        return self.versions.newest(topic)
+
+    def on_lookup_done(self, signal: LookupDone) -> bool:
+        return self.ownership.on_lookup_done(signal)
+
     def status(self) -> dict[str, object]:
-        """What a user wants to see, ready for JSON."""
         start = "history_refused_"
         refused = {
             name.removeprefix(start): count
             for name, count in sorted(self._ctx.counters.items())
             if name.startswith(start) and count
         }
-        return {
+        shown = {
             "missing": len(self.fetch),
             "refused": refused,
             "topics": {topic: self._topic_status(topic) for topic in self.readers},
         }
+        return {"history": shown}
 
     def _topic_status(self, topic: Topic) -> dict[str, object]:
         held = self._library.summary(topic)
@@ -371,6 +418,39 @@ class History(Delivery):
         found = self.readers.get(topic)
         return found is not None and found.reading
 
+    def told(self, topic: Topic) -> Sequence[Head] | None:
+        """Where other members stand, as they said; None as long as there was no word."""
+        found = self.readers.get(topic)
+        if found is None:
+            return None
+        return () if found.nobody_keeps else found.told
+
+    def ask_heads(self, command: AskHeads) -> None:
+        """Ask as a peer that has nothing does: a member answers that in any case."""
+        found = self.readers.get(command.topic)
+        members = found.to_begin_with() if found is not None else []
+        if members:
+            self._ctx.send(self._ctx.pick(_TELL, members), Heads(command.topic, [], True))
+
+    def is_getting(self, topic: Topic, cid: Cid) -> bool:
+        """Whether an event that a member has named may still come into the store."""
+        found = self.readers.get(topic)
+        if found is None:
+            return False
+        stream = found.stream
+        waits = cid in stream.dag.room or cid in stream.baseline
+        return found.reading or waits or cid in self.fetch
+
+    def lies_before(self, event: SealedEvent) -> bool:
+        """Whether an event lies before where the stored stream of its topic begins."""
+        found = self.readers.get(event.topic)
+        return found is not None and found.stream.lies_before(event)
+
+    def is_own(self, event: SealedEvent) -> bool:
+        """Whether this life of this peer has published an event."""
+        named = number_of(event)
+        return named is not None and named[:2] == (self._ctx.me.peer, self._ctx.incarnation)
+
     def levels(self, topic: Topic) -> list[Topic]:
         return self.versions.levels(topic)
 
@@ -473,6 +553,8 @@ class History(Delivery):
             )
         else:
             return False
+        if refused:
+            self.ownership.ask_again(fact.topic)
         self._ctx.out.append(Answer(fact.token, "refused", reason=reason))
         return True
 
@@ -616,11 +698,14 @@ class History(Delivery):
         else:
             found.begin_with(sender, message)
             self._answer_entered(message.topic)
+        found.note_told(sender.peer, message)
         behind = self.ownership.compare(sender, message.topic, message.sequence, message.version)
         told = {head.cid for head in message.heads}
         news = any(head.cid not in told for head in found.stream.heads(self.streams.unsettled))
         # A peer that has nothing may wait for a word to begin with, even if there is nothing yet.
-        if asks or behind or (message.answer and (news or not told)):
+        owed = asks or behind or (message.answer and (news or not told))
+        # One that has had its share of long answers gets none: it asks again, or another.
+        if owed and (told or self._answered.tells(message.topic, sender.peer)):
             self._send_heads(sender, found, answer=asks, seen=not told)
 
     def on_page_reply(self, sender: Contact, message: PageReply) -> None:
@@ -713,33 +798,14 @@ class History(Delivery):
         self.storage.on_pruned()
         self.streams.on_pruned(fact.topic)
 
-    def on_timer(self, timer: Timer) -> None:
-        if timer.kind == fetch.TIMEOUT:
-            self.fetch.on_timeout(timer.serial)
-        elif timer.kind == fetch.AGAIN:
-            self.fetch.on_again()
-        elif timer.kind == fetch.PATIENCE:
-            self.fetch.on_patience()
-        elif timer.kind == fetch.PROVIDE:
-            self._providers.on_timer()
-        elif timer.kind == storage.PRUNE:
-            self.storage.on_prune_timer(self._library.topics())
-        elif timer.kind == ownership.RENEW:
-            self.ownership.on_timer()
-        elif timer.kind == wishes.ASK:
-            self.wishes.on_timer(timer.serial)
-        elif timer.kind == server.PACE:
-            self.server.on_pace_timer(timer.serial)
-        elif timer.kind == reader.BEGIN:
-            self._on_begin_timer(timer.topic, timer.serial)
-        elif timer.kind == reader.TIMEOUT:
-            found = self.readers.get(timer.topic)
-            if found is not None:
-                found.on_timeout(timer.serial)
-        elif timer.kind == reader.TAKE:
-            found = self.readers.get(timer.topic)
-            if found is not None:
-                found.on_take()
+    def _on_reader_timer(self, timer: Timer) -> None:
+        found = self.readers.get(timer.topic)
+        if found is None:
+            return
+        if timer.kind == reader.TIMEOUT:
+            found.on_timeout(timer.serial)
+        else:
+            found.on_take()
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self.fetch.on_peer_lost(peer)
@@ -748,23 +814,12 @@ class History(Delivery):
             found.on_peer_lost(peer)
 
 
-# --- which message, fact and command goes where ---------------------------------------------------
+# --- without a store ------------------------------------------------------------------------------
 
 
-def handlers(ctx: Context, history: History | None) -> Handlers:
-    """What handles which message; without history all are counted and refused, and a subscriber
+def refusals(ctx: Context) -> Handlers:
+    """Of a peer without a store: messages about history are counted and refused, and a subscriber
     that waits for a word to begin with, or for a page, is told so."""
-    if history is not None:
-        return {
-            Heads: history.on_heads,
-            BlocksRequest: history.server.on_blocks_request,
-            BlocksReply: history.fetch.on_blocks_reply,
-            PageRequest: history.server.on_page_request,
-            PageReply: history.on_page_reply,
-            TopicNews: history.ownership.on_news,
-            SubTopicRequest: history.wishes.on_request,
-            SubTopicReply: history.wishes.on_reply,
-        }
 
     def refuse(sender: Contact, message: Message) -> None:
         ctx.counters["history_off"] += 1
@@ -803,17 +858,8 @@ def _metadata(
     return {INCARNATION: incarnation, NUMBER: number, **climbed, **as_metadata(headers)}
 
 
-def commands(ctx: Context, history: History | None) -> dict[type, Callable[[Any], None]]:
-    """What handles which fact and command; without history commands are refused."""
-    if history is not None:
-        return {
-            Stored: history.on_stored,
-            Pruned: history.on_pruned,
-            ChangeTopic: history.ownership.change,
-            FollowTopic: history.ownership.follow,
-            AskSubTopic: history.wishes.ask,
-            FindEvent: history.find_event,
-        }
+def refused_commands(ctx: Context) -> Commands:
+    """Of a peer without a store: commands that need one are refused."""
 
     def refuse(command: TopicCommand) -> None:
         reason = "owned topics need a store: open the peer with store=…"

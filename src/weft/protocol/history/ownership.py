@@ -35,7 +35,9 @@ from msgspec import Meta
 from weft.bounded import BoundedDict
 from weft.documents import record as records
 from weft.documents.authority import (
+    HEADS_NAMED_MAX,
     MERGES,
+    MadeFrom,
     judge_sub_topic,
     merged,
     sub_topic_segment,
@@ -57,6 +59,7 @@ from weft.protocol.seam import (
     DhtGet,
     DhtPut,
     FollowTopic,
+    Millis,
     Outcome,
     Warn,
 )
@@ -86,6 +89,8 @@ _CLAIMS_MAX = 4
 """guess, both: topics without known holders of which claims are shown, and claims of each."""
 _CHANGES_MAX = 64
 """guess: changes that wait for the store."""
+_ASK_MS: Millis = 1_000
+"""guess: a peer that is refused asks members for the topic's newest version so often at most."""
 _SOUGHT_MAX = 64
 """guess: topics held or followed from outside whose members are looked for at one turn."""
 
@@ -149,6 +154,7 @@ class Ownership:
         self._unweighed: list[Record] = []  # of an earlier life, which lacked what lies between
         self._seeking: dict[int, Topic] = {}  # lookups for members, from outside
         self._sought = 0
+        self._asked: BoundedDict[Topic, Millis] = BoundedDict(_FOLLOWED_MAX)  # since a refusal
         self._remember_all(library.records().values())
 
     def start(self) -> None:
@@ -400,6 +406,13 @@ class Ownership:
         if topic not in self._subscribed:
             self._seeking[self._find(topic)] = topic
 
+    def ask_again(self, topic: Topic) -> None:
+        """This peer may not publish there, as far as it knows; a newer version may let it."""
+        now = self._ctx.now
+        if now - self._asked.get(topic, now - _ASK_MS) >= _ASK_MS:
+            self._asked.renew(topic, now)
+            self._seek(topic)
+
     def _count(self, refused: Refused) -> None:
         self._ctx.counters[f"history_refused_{refused.reason}"] += 1
 
@@ -443,7 +456,7 @@ class Ownership:
             )
 
     def _concerns(self, topic: Topic) -> bool:
-        known = topic in self._records or topic in self._versions.told
+        known = topic in self._records or topic in self._versions.told or topic in self._asked
         if known or topic in self._subscribed or self._members(topic):
             return True
         below = (*self._subscribed, *self._records)  # whose events may count in it
@@ -749,7 +762,20 @@ class Ownership:
             raise Refused(Reason.NOT_OWNER, f"{topic} has an owner already")
         allowed = None if command.anyone else command.allow
         metadata: dict[str, Scalar] = {ROOT: topic} if command.hierarchy else {}
+        if command.made_from is not None:
+            metadata |= self._origin(topic, command.made_from).metadata()
         return self._seal_version(topic, owners, allowed, {}, None, metadata)
+
+    def _origin(self, topic: Topic, version: Cid) -> MadeFrom:
+        """The topic that one is made from, as it stands here; whose it is does not matter."""
+        found = self._versions.get(version)
+        if found is None:
+            raise Refused(Reason.UNKNOWN_TOPIC, f"{cid_text(version)} is not known here")
+        if found.name == topic:
+            raise Refused(Reason.WRONG_TOPIC, f"{topic} cannot be made from itself")
+        heads = self._library.heads(found.name)
+        highest = sorted(heads, key=lambda cid: (-heads[cid], cid))[:HEADS_NAMED_MAX]
+        return MadeFrom(found.name, version, tuple(highest))
 
     def _draft_child(
         self, topic: Topic, segment: str, parent: TopicVersion

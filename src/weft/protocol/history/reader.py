@@ -26,11 +26,10 @@ that has its parents, so they are walked back.
 
 How a fork is searched: a long branch that forked off far below (publishers that were cut off from
 each other) is read from `REACH` below its lowest event that is known, and from twice as far below
-as long as the first page still lacks parents: then everything on the way up comes after its
-parents. That the first page lacks none is no proof, for a branch may
-have ended far below where it is joined. So if on the way up more lacks parents than may wait,
-reading begins anew still further down; a reading that began at the very bottom goes on to its end.
-So every reading ends.
+as long as events of the first page lack their parents: once they do not, everything on the way up
+comes after its parents. That is no proof, for a branch may have ended far below where it is joined.
+So if on the way up more events lack parents than may wait, reading begins anew still further down;
+a reading that began at the very bottom goes on to its end. So every reading ends.
 
 A member that has pruned what was asked for is not believed at once: others are asked whether they
 have more, and only if none has, the first one's part is read.
@@ -96,6 +95,8 @@ class PageRequest(Message, frozen=True, tag=63):
 
 
 class PageReply(Message, frozen=True, tag=64):
+    """Answers `PageRequest`, a message for each page; or says why there is none."""
+
     topic: WireTopic
     request: Counter
     blocks: Blocks
@@ -164,7 +165,7 @@ class Step(Enum):
     END = auto()  # and it was the last one
     PRUNED = auto()  # only a member is left that has pruned what was asked for
     NOBODY = auto()  # no member is left to ask
-    NOBODY_BELOW = auto()  # nor below a branch, which will show again by itself
+    NOBODY_BELOW = auto()  # the same in a reading from below a branch, which will show again
     TURN = auto()  # the topic's turn in its cycle
 
 
@@ -230,12 +231,14 @@ class Reader:
         "_asked_members",
         "_asked_to_begin",
         "_began",
+        "_began_at",
         "_brought",
         "_climbed",
         "_ctx",
         "_failed",
         "_far",
         "_fetch",
+        "_given_up",
         "_inbox",
         "_keep_none",
         "_library",
@@ -249,6 +252,7 @@ class Reader:
         "_source",
         "_state",
         "_streams",
+        "_told",
         "_topic",
         "_walked",
         "_wanted",
@@ -282,17 +286,19 @@ class Reader:
         self._asked_to_begin = 0
         self._asked_members: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MEMBERS_MAX)
         self._keep_none: dict[PeerId, None] = {}  # members that keep no history
+        self._began_at: Sequence[Head] = ()  # where the member stood that this peer began with
+        self._told: Sequence[Head] | None = None  # where the one does that spoke of it last
         # --- walking back
         floor = library.summary(topic).floor
         self._climbed = max(library.heads(topic).values(), default=floor.height)
         """The highest event that was taken in, released or not."""
         self._walked = 0  # steps back along one branch, without reaching anything known
-        lowest = library.events(topic, limit=1)
-        self._wanted_above = lowest[0].height if lowest and lowest[0].height > 1 else 0
+        self._wanted_above = self._began_above()
         """The past below this height was not asked for."""
         # --- the reading under way
         self._brought: BoundedDict[Cid, Contact] = BoundedDict(_BROUGHT_MAX)
         """Gaps that were left to the reading, and which peer brought what lies above them."""
+        self._given_up: list[Cid] = []  # where this peer began, and wanted since all is read
         self._since: Since = "beginning"
         self._after: Position | None = None
         self._source: Contact | None = None
@@ -308,6 +314,16 @@ class Reader:
         self._began: int | None = None  # at which height this reading did, if that can be told
         self._reach = 0  # how far below what waited it began; 0 where it began elsewhere
 
+    def _began_above(self) -> int:
+        """Where the stored stream begins, if that is not at its bottom. One that began where
+        another member stood may have low events, too: its peer's own, or of a branch that forked
+        off far below."""
+        lowest = self._library.events(self._topic, limit=1)
+        if not lowest or lowest[0].height > 1:
+            return lowest[0].height if lowest else 0
+        began_later = self._library.beginning(self._topic) and self._library.lost(self._topic, 1)
+        return 1 if began_later else 0
+
     @property
     def reading(self) -> bool:
         return self._state in _ASKING
@@ -320,6 +336,9 @@ class Reader:
             return False
         if self.nobody_keeps:
             return True
+        room = self.stream.dag.room
+        if any(cid in self._fetch or cid in room for cid in self._given_up):
+            return False
         failed = self._state is State.FAILED
         return not failed and (self._wanted is None or not self._members(self._topic))
 
@@ -358,6 +377,19 @@ class Reader:
         """A member keeps history, now at least."""
         self._keep_none.pop(peer, None)
 
+    def note_told(self, member: PeerId, word: Heads) -> None:
+        """A peer tells where its stream ends. What peers from outside say does not count, nor does
+        the silence of one that has not begun itself."""
+        counts = self.is_member(member) or self.may_begin_with(member)
+        has_begun = word.heads or word.seen is not None
+        if counts and has_begun and self.stream.begun:
+            self._told = word.heads
+
+    @property
+    def told(self) -> Sequence[Head] | None:
+        """Where other members stand, as they said; None as long as there was no word."""
+        return None if self._told is None else (*self._began_at, *self._told)
+
     def is_member(self, peer: PeerId) -> bool:
         """Whether the routing knows a peer as a member."""
         return any(one.peer == peer for one in self._members(self._topic))
@@ -388,6 +420,7 @@ class Reader:
     def begin_with(self, member: Contact, word: Heads) -> None:
         """Begin where another member stands."""
         self._wanted_above = min((head.height for head in word.heads), default=0)
+        self._began_at = word.heads
         missing = self._streams.begin(self.stream, word)
         self._fetch.want(self._topic, missing, member, hearsay=True)
         self.take_early()
@@ -664,8 +697,21 @@ class Reader:
         self._note_far(False)
         self._fetch.want(self._topic, self.stream.dag.missing(), sender)
         self._want_brought()
+        if self.stream.wants_past:
+            self._want_given_up()
         self.take_early()
         self._ctx.counters["history_caught_up"] += 1
+
+    def _want_given_up(self) -> None:
+        """The past has been read from one member, perhaps not from its beginning. What this peer
+        gave up where it began, as it lay before that, may be below, or on a branch that this member
+        lacks: all are asked once."""
+        lost = self._library.lost(self._topic, _BROUGHT_MAX)
+        lacking = [cid for cid in lost if not self.stream.dag.knows(cid)]
+        # Those of an earlier reading may still be on their way.
+        self._given_up = list(dict.fromkeys((*self._given_up, *lacking)))[-_BROUGHT_MAX:]
+        for member in self._members(self._topic):
+            self._fetch.want(self._topic, lacking, member, hearsay=True)
 
     def _want_brought(self) -> None:
         """The reading is over: of the gaps that were left to it, those that stayed open are asked

@@ -57,8 +57,17 @@ _PEERS_MAX = 1_024
 class Server:
     """What one peer answers about history."""
 
-    def __init__(self, ctx: Context, library: Store, storage: Storage, versions: Versions) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        library: Store,
+        storage: Storage,
+        versions: Versions,
+        has_given_up: Callable[[Cid], bool],
+    ) -> None:
+        """`has_given_up`: whether this peer has looked for a block in vain, to the end."""
         self._ctx = ctx
+        self._has_given_up = has_given_up
         self._library = library
         self._storage = storage
         self._versions = versions
@@ -106,7 +115,9 @@ class Server:
                 blocks.append(block)
                 size += len(block)
         self._ctx.counters["history_blocks_served"] += len(blocks)
-        reply = BlocksReply(message.topic, message.request, blocks, lacking)
+        given_up = [cid for cid in lacking if self._has_given_up(cid)]
+        topic, request = message.topic, message.request
+        reply = BlocksReply(topic, request, blocks, lacking, given_up=given_up)
         self._ctx.send(sender, reply)
         return Cost(size, len(blocks) + len(lacking))
 

@@ -48,7 +48,7 @@ not checked; at most `publishers_max` publishers are remembered per topic, the l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -232,10 +232,11 @@ class TopicStream:
         self._gaps = dict.fromkeys(library.missing(topic))
         self._former: Seen | None = None  # what was had before this subscription
         self._begin_after(_NOTHING_TOLD)
-        if stored.heads and not self.wants_past:
-            self._former = Seen(ctx.config.history.publishers_max, self.seen.all())
+        if stored.heads:
             kept = left.beginning if left is not None else _stored_beginning(library, topic)
             self._begin_after(kept)
+            if not self.wants_past:
+                self._former = Seen(ctx.config.history.publishers_max, self.seen.all())
         self._early: deque[Early] = deque()
         self._early_bytes = 0
 
@@ -261,7 +262,10 @@ class TopicStream:
         self.begun = True
         ctx = self._ctx
         until_ms = max(0, ctx.wall_ms + ctx.config.dissemination.recent_ms)
-        told = list(word.seen or ()) if word is not None else []
+        # What this life of the peer publishes while it waits for the word is not before it.
+        own = (ctx.me.peer, ctx.incarnation)
+        seen = (word.seen or ()) if word is not None else ()
+        told = [had for had in seen if (had.publisher, had.incarnation) != own]
         proven = self._proven_of(told, word.proofs) if word is not None else []
         self._begin_after(Beginning(until_ms, told, proven))
         heads = word.heads if word is not None else []
@@ -305,6 +309,10 @@ class TopicStream:
             return False
         if self._former is not None and self._former.covers(event):
             return True
+        return self.lies_before(event)
+
+    def lies_before(self, event: SealedEvent) -> bool:
+        """Whether an event lies before the beginning, wanted or not."""
         until_ms = self._beginning.until_ms
         asked_ms = min(event.created_ms, self._ctx.wall_ms)
         if asked_ms < until_ms and self._proven.covers(event):
@@ -355,13 +363,29 @@ class TopicStream:
 
     # --- where it stands --------------------------------------------------------------------------
 
-    def heads(self, without: Container[Cid] = ()) -> list[Head]:
-        """The heads to tell others, the highest where there are too many; `without` those that
-        no peer may know of yet."""
+    def heads(self, unsettled: Mapping[Cid, SealedEvent] | None = None) -> list[Head]:
+        """The heads to tell others, the highest where there are too many. In place of those that no
+        peer may know of yet (`unsettled`) stand the latest before them: to name none would say that
+        nothing was ever published."""
         known = self.dag.heads
+        if unsettled and not unsettled.keys().isdisjoint(known):
+            known = self._settled_heads(unsettled)
         order = sorted(known, key=lambda cid: (known[cid], cid), reverse=True)
-        told = [cid for cid in order if cid not in without]
-        return [Head(cid, known[cid]) for cid in told[:HEADS_MAX]]
+        return [Head(cid, known[cid]) for cid in order[:HEADS_MAX]]
+
+    def _settled_heads(self, unsettled: Mapping[Cid, SealedEvent]) -> dict[Cid, int]:
+        found: dict[Cid, int] = {}
+        ways = list(self.dag.heads)
+        passed = dict.fromkeys(ways)
+        for cid in ways:  # which grows
+            event = unsettled.get(cid)
+            if event is not None:
+                fresh = [parent for parent in event.parents if parent not in passed]
+                passed.update(dict.fromkeys(fresh))
+                ways += fresh
+            elif (height := self.dag.height(cid)) is not None:
+                found[cid] = height
+        return found
 
     def top(self) -> int:
         """How high the stream is."""
@@ -416,7 +440,7 @@ class Streams:
         self.topics: dict[Topic, TopicStream] = {}
         self.outside: BoundedDict[Topic, Stream] = BoundedDict(ctx.config.history.outside_max)
         """Streams published to without a subscription."""
-        self.unsettled: dict[Cid, None] = {}  # own events that are not durable yet
+        self.unsettled: dict[Cid, SealedEvent] = {}  # own events that are not durable yet
         self._left: BoundedDict[Topic, Left] = BoundedDict(_LEFT_MAX)
         # Delivered, and not stored: the store could not take them.
         self._told: BoundedDict[Cid, None] = BoundedDict(_TOLD_MAX)
@@ -447,7 +471,7 @@ class Streams:
     def append(self, event: SealedEvent) -> None:
         """An event of this peer's own, which is on its way to the store."""
         self._dag(event.topic).add(event, new=True)
-        self.unsettled[event.cid] = None
+        self.unsettled[event.cid] = event
 
     def settle(self, event: SealedEvent, error: str) -> None:
         """An event of this peer's own is durable, or could not be made so."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, get_args
+from typing import get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.context import Context, require
+from weft.protocol.context import Commands, Context, Handlers, require
 from weft.protocol.defence import Crowds
 from weft.protocol.kademlia import rpc
 from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Search, Searches, Seen
@@ -39,7 +39,6 @@ from weft.protocol.kademlia.rpc import (
     StoreValue,
 )
 from weft.protocol.kademlia.table import PLAIN, Entry, Place, Space, Table
-from weft.protocol.routing import Handlers
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import common_prefix, in_bucket, location_of
@@ -104,7 +103,6 @@ class Config:
         require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
 
 
-Commands: TypeAlias = dict[type, Callable[..., None]]
 Provides = Callable[[bytes], bool]
 """Whether this peer has what a key names although no record says so."""
 

@@ -424,7 +424,8 @@ class Attachment:
             return
         branch.take_child(sender, message.subscribed)
         recent = branch.recent
-        seen = recent.seen() if message.fresh else []
+        told = message.fresh and self._events.answered.tells(topic, sender.peer)
+        seen = recent.seen() if told else []
         reply = TreeJoinReply(topic, True, branch.subscribed, [], recent.fingerprint(), seen)
         ctx.send(sender, reply)
         branch.tell_children(sender.peer)

@@ -44,6 +44,7 @@ from weft.documents.run import Proven, Run, Statement
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
+from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import Offer, Recent, Repair, Want
@@ -532,6 +533,7 @@ class Events:
         self._ctx = ctx
         self._delivery = delivery
         self._trees = trees
+        self.answered = Answered(ctx)
 
     def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
         """Spread a run of this peer's own, if it is in the tree or about to be."""
@@ -584,13 +586,22 @@ class Events:
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         branch = self._trees.get(message.topic)
-        if branch is not None and not branch.fresh:
+        if branch is None or branch.fresh:
+            return
+        listed = message.first and sender.peer not in branch.watched
+        if not listed or self.answered.offers(message.topic, sender.peer):
             recent.on_offer(self._ctx, branch.recent, sender, message)
 
     def on_want(self, sender: Contact, message: Want) -> None:
         branch = self._trees.get(message.topic)
-        if branch is not None:
-            recent.on_want(self._ctx, branch.recent, sender, message)
+        if branch is None:
+            return
+        linked = sender.peer in branch.watched
+
+        def may(size: int) -> bool:
+            return linked or self.answered.repairs(message.topic, sender.peer, size)
+
+        recent.on_want(self._ctx, branch.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         branch = self._trees.get(message.topic)

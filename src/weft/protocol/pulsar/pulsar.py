@@ -20,7 +20,7 @@ from typing import TypeAlias, Union
 
 from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
-from weft.protocol.context import Context, LookupDone, require
+from weft.protocol.context import Context, Handlers, LookupDone, Timers, require
 from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
@@ -30,7 +30,7 @@ from weft.protocol.pulsar import attachment
 from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
 from weft.protocol.recent import Offer, Recent, Repair, Want
-from weft.protocol.routing import Due, Handlers, Routing, Timers
+from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.wire import LIST_MAX, Payload
 from weft.rules.multicast import is_cut_off, is_overdue

@@ -23,6 +23,8 @@ from weft.protocol.wire import LIST_MAX, Message, Span, Spans
 
 
 class Announced(Struct, frozen=True, array_like=True, gc=False):
+    """Events of one topic that the sender holds."""
+
     topic: WireTopic
     spans: Spans
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, Union
 
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
-from weft.protocol.context import Context, FarBehind, LinkDown, LinkUp
+from weft.protocol.context import Context, FarBehind, Handlers, LinkDown, LinkUp, Signals, Timers
 from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
@@ -39,7 +39,7 @@ from weft.protocol.membership import (
 from weft.protocol.multi_topic import Again, MultiTopic
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
-from weft.protocol.routing import Due, Handlers, Routing, Signals, Timers
+from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import SCHEMES, Scheme, Timer
 from weft.protocol.tera.access_points import (
     LOOKUP,

@@ -163,7 +163,8 @@ class TopicState(TopicPart):
 
     def judge(self, run: Run, sender: Contact) -> Judged:
         """Whether a run that this member was sent is new and proven; nothing is noted of it."""
-        return self._delivery.judge(self.topic, self.recent, run, sender.peer)
+        passed_on = self.tree is None or self.tree.passes_on(sender.peer)
+        return self._delivery.judge(self.topic, self.recent, run, sender.peer, passed_on)
 
     def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
         """Take a run in: deliver and pass it on if it is new. Says what became of it."""
@@ -201,12 +202,21 @@ class TopicState(TopicPart):
         in a link over which the tree goes."""
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
-        self._silence.hear(sender.peer)
         taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
+        self._hear_of(sender.peer, (run,))
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
             if self.tree is not None:
                 self.tree.on_duplicate(sender, run)
+
+    def _hear_of(self, peer: PeerId, named: Iterable[Run | Span]) -> None:
+        """A neighbour pushed or announced these. That counts for it if one of them came here
+        lately, from any peer; what is announced and comes later counts then (`tree.py`)."""
+        came_ms, is_news = self.recent.came_ms, self._silence.is_news
+        for one in named:
+            if is_news(came_ms(one.publisher, one.incarnation, one.last)):
+                self._silence.hear(peer)
+                return
 
     # --- repair ---------------------------------------------------------------------------------
 
@@ -251,7 +261,7 @@ class TopicState(TopicPart):
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """A member that keeps no tree (schemes may be mixed) asks at once for what it lacks."""
-        self._silence.hear(sender.peer)
+        self._hear_of(sender.peer, message.spans)
         if self.tree is None:
             if not self.entering:
                 recent.ask_for(self._ctx, self.recent, sender, message)
@@ -273,7 +283,6 @@ class TopicState(TopicPart):
             self.tree.on_overdue(sender, message)
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
-        self._silence.hear(sender.peer)
         if self.tree is not None:
             self.tree.on_passed(sender, message)
 
@@ -507,6 +516,7 @@ class TopicState(TopicPart):
             "eager": [peer_text(peer) for peer in self.tree.eager] if self.tree else [],
             "recent_events": len(self.recent),
             "recent_evicted": self.recent.evicted,
+            "recent_disproven": self.recent.disproven,
         }
 
 

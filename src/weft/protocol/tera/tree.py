@@ -37,8 +37,10 @@ of a publisher without a store) is pushed all the time.
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
-Deviation: only the second copies of some events prune links, the waves (`rules/tree.py` says which,
-and why two events in flight would else tear the tree).
+Deviation: only the second copies of some events, the *waves*, prune links, since two events in
+flight would else tear the tree. One publisher at a time makes waves, the *shaper*, and not with all
+of its events (`rules/tree.py`). The neighbour that brought the latest wave first is a member's
+*parent*.
 
 Deviation: no optimisation by hop counts, which trades duplicates for depth; announcements name runs
 of numbers and are gathered for a short while.
@@ -233,9 +235,9 @@ class Tree:
         self._told: dict[PeerId, Millis] = {}  # when other ends were told so last
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
-        self._wave: EventKey | None = None  # the latest
-        self._parent: PeerId | None = None  # the neighbour that brought it first
-        self._orphan = False  # it came, but over no link yet
+        self._wave: EventKey | None = None  # the latest one
+        self._parent: PeerId | None = None  # the neighbour that brought the wave first
+        self._orphan = False  # the wave came, but over no link yet
         self._announce: _Runs = {}  # gathered for lazy links
         self._announce_all: _Runs = {}  # gathered for all links
         self._feeds: BoundedDict[LifeKey, _Feed] = BoundedDict(_FEEDS_MAX)
@@ -267,16 +269,19 @@ class Tree:
             self._note_arrival(key, source)
         if self._waiters:
             self._forget_waiters(key, run.last)
-        eager = self.eager
-        if eager:
+        if source is None or self.passes_on(source):
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
             readers = self._readers if run.sealed else ()
-            for peer, contact in eager.items():
+            for peer, contact in self.eager.items():
                 if peer != source and peer not in readers:
                     send(contact, message)
         if self.lazy or self._readers:
             self._announce_later(run, self._announce)
+
+    def passes_on(self, source: PeerId) -> bool:
+        """Whether an event that comes over this link goes on to another member."""
+        return len(self.eager) > (source in self.eager)
 
     @property
     def is_untried(self) -> bool:
@@ -573,6 +578,7 @@ class Tree:
     # --- waves ------------------------------------------------------------------------------------
 
     def _note_shaper(self, publisher: PeerId) -> None:
+        """Of the publishers heard of lately, the one with the smallest id is the shaper."""
         now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
         if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
             self._shaper = publisher
@@ -731,6 +737,8 @@ class Tree:
         awaited = self._awaited.get(key)
         if awaited is None:
             return
+        for peer in awaited.announcers:  # they spoke the truth
+            self._silence.hear(peer)
         if awaited.asked:
             asked = list(awaited.announcers)[: awaited.asked]
             if source is not None and source in asked:

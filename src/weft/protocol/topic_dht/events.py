@@ -59,6 +59,7 @@ from weft.documents.run import Proven, Run
 from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, Late, LinkDown, LinkUp
+from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
@@ -245,6 +246,7 @@ class Events(Layer):
         super().__init__(ctx, dht, roles, lookup)
         self._delivery = delivery
         self._samples = samples
+        self._answered = Answered(ctx)
         served_max = ctx.config.dissemination.recent_events_max
         self.members = Subscriptions(
             ctx, lambda topic, recent, scheme: Membership(topic, recent, served_max)
@@ -381,7 +383,9 @@ class Events(Layer):
         if member is None or not member.subscribed:
             self._ctx.send(sender, SeenReply(message.request, False))
         else:
-            self._ctx.send(sender, SeenReply(message.request, True, member.recent.seen()))
+            told = self._answered.tells(message.topic, sender.peer)
+            seen = member.recent.seen() if told else []
+            self._ctx.send(sender, SeenReply(message.request, True, seen))
 
     def on_beat(self, sender: Contact, message: Beat) -> None:
         member = self._member(sender, message.topic)
@@ -392,8 +396,11 @@ class Events(Layer):
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
         member = self._member(sender, message.topic)
-        if member is not None and not member.entering and member.subscribed:
-            member.differs = sender
+        if member is None or member.entering or not member.subscribed:
+            return
+        member.differs = sender
+        listed = message.first and sender.peer not in member.watched
+        if not listed or self._answered.offers(message.topic, sender.peer):
             recent.on_offer(self._ctx, member.recent, sender, message)
 
     def on_ihave(self, sender: Contact, message: IHave) -> None:
@@ -403,8 +410,14 @@ class Events(Layer):
 
     def on_want(self, sender: Contact, message: Want) -> None:
         member = self._member(sender, message.topic)
-        if member is not None:
-            recent.on_want(self._ctx, member.recent, sender, message)
+        if member is None:
+            return
+        linked = sender.peer in member.watched
+
+        def may(size: int) -> bool:
+            return linked or self._answered.repairs(message.topic, sender.peer, size)
+
+        recent.on_want(self._ctx, member.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
         member = self._member(sender, message.topic)

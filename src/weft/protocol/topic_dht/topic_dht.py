@@ -17,14 +17,14 @@ from typing import TypeAlias, Union
 
 from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
-from weft.protocol.context import Context, LinkUp, LookupDone
+from weft.protocol.context import Context, Handlers, LinkUp, LookupDone, Timers
 from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteCheck, RouteEvent
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
-from weft.protocol.routing import Due, Handlers, Routing, Timers
+from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Scheme, Timer
 from weft.protocol.topic_dht.events import (
     ROUND,

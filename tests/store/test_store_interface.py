@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, topic
+from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, forked, topic
 from weft.documents.dag import START, position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic, cid_of
@@ -18,13 +18,6 @@ from weft.store.reader import Reader, Since, read_all
 from weft.store.sqlite import SqliteStore
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "store.db")
-    yield made
-    made.close()
-
-
 def put(store: Store, *events: SealedEvent, now_ms: int = NOW_MS) -> list[Outcome]:
     (outcomes,) = store.commit([Batch(now_ms, events)])
     return outcomes
@@ -32,13 +25,6 @@ def put(store: Store, *events: SealedEvent, now_ms: int = NOW_MS) -> list[Outcom
 
 def cids(events: list[SealedEvent]) -> list[Cid]:
     return [each.cid for each in events]
-
-
-def forked() -> list[SealedEvent]:
-    """A trunk, a branch beside its middle, and an event that joins both."""
-    one, two, three = chain(3)
-    side = event(b"side", one, key=BEN)
-    return [one, two, three, side, event(b"join", three, side, key=CAROL)]
 
 
 def test_an_empty_store(store: Store) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from test_protocol_fuzz import TINY, ready
+from test_protocol_peer_fuzz import TINY, ready
 
 from arbitrary import MESSAGES, random_message
 from protocol_kit import Rig

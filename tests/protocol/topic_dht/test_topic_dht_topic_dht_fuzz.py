@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol_bounds import sizes
-from test_protocol_fuzz import TINY, Script, next_step, play, steps
+from test_protocol_peer_bounds import sizes
+from test_protocol_peer_fuzz import TINY, Script, next_step, play, steps
 
 from arbitrary import MESSAGES, random_message
 from cast_kit import SCHEMES

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from history_kit import T, Town, hear, history
+from history_kit import T, Town, hear, history, routed
 from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import Cid, cid_of
 from weft.protocol.context import Arrived
@@ -15,6 +15,7 @@ from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads
 from weft.protocol.seam import Effect, Send, Subscribe
+from weft.protocol.wire import Payload
 from weft.sim.node import keyed
 from weft.store.reader import read_all
 
@@ -212,3 +213,59 @@ def test_a_cut_answer_is_asked_on_at_the_same_peer() -> None:
     town.subscribe(1, since="beginning")
     town.run(8_000)
     assert len(town.stream(1)) == 10
+
+
+# --- parents that no peer ever sent ---------------------------------------------------------------
+
+
+def orphan_for(town: Town, *numbers: int) -> SealedEvent:
+    """Members get an event of a peer that withholds the parent that the event names."""
+    [top] = history(town, 0).streams.parents(T).values()
+    event = sealed(5, {cid_of(b"withheld"): top})
+    for number in numbers:
+        hear(town, number, 5, Payload(T, routed(event), 1))
+    return event
+
+
+def test_a_late_reader_does_not_wait_anew_for_what_members_have_given_up() -> None:
+    """Campaign seed 51001: two readers waited, with all that was published meanwhile."""
+    town = Town(6, give_up_ms=60_000)
+    town.subscribe(0, 1, 2)
+    town.run(20_000)
+    town.publish(0, 1)
+    orphan = orphan_for(town, 0, 1, 2)
+    town.run(30_000)
+    town.subscribe(3, since="beginning")
+    town.run(50_000)
+    assert town.counter("history_given_up") >= 3
+    town.publish(0)
+    town.run(15_000)
+    assert orphan.cid in town.stream(3)
+    assert town.stream(3) == town.stream(0)
+
+
+@pytest.mark.parametrize(("liars", "gives_up"), [((1,), False), ((1, 2), False), ((1, 2, 3), True)])
+def test_what_most_members_wait_for_is_waited_for(liars: tuple[int, ...], gives_up: bool) -> None:
+    town = Town(6, give_up_ms=60_000)
+    town.subscribe(0, 1, 2, 3, 4)
+    town.run(20_000)
+    town.publish(0, 1)
+    town.run(5_000)
+    orphan = orphan_for(town, 0, 1, 2, 3, 4)
+    fetch = history(town, 0).fetch
+    for _ in range(200):
+        town.run(5)
+        for number, request in list(fetch.requests.items()):
+            [asked_of] = [node.index for node in town.nodes if node.contact == request.contact]
+            if asked_of in liars:
+                lie = BlocksReply(T, number, [], request.cids, given_up=request.cids)
+                hear(town, 0, asked_of, lie)
+    assert (orphan.cid in town.stream(0)) is gives_up
+
+
+def test_where_a_stream_stands_is_told_at_length_a_few_times(town: Town) -> None:
+    question = Heads(T, [], answer=True)
+    told = [asked(hear(town, 0, 1, question), Heads) for _ in range(100)]
+    assert told[0] and sum(map(len, told)) < 10
+    town.run(20_000)
+    assert asked(hear(town, 0, 1, question), Heads)

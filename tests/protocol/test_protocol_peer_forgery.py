@@ -34,7 +34,7 @@ from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import NO_NEWS, Advert, JoinReply, JoinRequest
 from weft.protocol.publication import RouteEvent, RouteResult
-from weft.protocol.recent import Offer, Repair, Want
+from weft.protocol.recent import WORD_MS, Offer, Repair, Want
 from weft.protocol.tera.access_points import Advertisement
 from weft.protocol.tera.tree import Prune
 from weft.protocol.topic_dht.events import Cast
@@ -61,6 +61,82 @@ def subscriber(routing: c.Routing = "tera", **settings: int) -> Rig:
 
 def warned(effects: list[seam.Effect]) -> list[str]:
     return [effect.text for effect in effects if isinstance(effect, seam.Warn)]
+
+
+# --- on the word of a publisher -------------------------------------------------------------------
+
+
+def unsigned(number: int) -> Run:
+    """A run whose signature is nobody's."""
+    return replace(event(HONEST, number, b"unsigned"), signature=bytes(64))
+
+
+def test_what_its_publisher_sends_itself_is_handed_out_before_it_is_proven() -> None:
+    """A verification takes longer than all else that a reader does with one event."""
+    rig = member(HONEST)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    assert delivered(rig.hear(HONEST, Payload(T, unsigned(2), 1))) == [(HONEST, 2)]
+    assert delivered(rig.hear(HONEST, Payload(T, event(HONEST, 3), 1))) == [(HONEST, 3)]
+
+
+def test_what_is_passed_on_is_proven_before() -> None:
+    rig = member(HONEST, 2)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    heard = rig.hear(HONEST, Payload(T, unsigned(2), 1))
+    assert delivered(heard) == [] and told(heard, Payload) == []
+    assert rig.peer.counters["forged"] == 1
+
+
+@pytest.mark.parametrize("case", ["the first of a life", "behind a gap", "from another member"])
+def test_a_word_counts_only_where_it_goes_on_from_what_is_proven(case: str) -> None:
+    rig = member(HONEST)
+    if case != "the first of a life":
+        rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    number = {"the first of a life": 1, "behind a gap": 3, "from another member": 2}[case]
+    sender = 2 if case == "from another member" else HONEST
+    assert delivered(rig.hear(sender, Payload(T, unsigned(number), 1))) == []
+    assert rig.peer.counters["forged"] == 1
+
+
+def test_nobody_is_sent_what_is_not_proven() -> None:
+    rig = member(HONEST)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    rig.hear(HONEST, Payload(T, unsigned(2), 1))
+    rig.hear(HONEST, Payload(T, event(HONEST, 3), 1))  # its signature proves what 2 says
+    wanted = rig.hear(2, Want(T, [span(HONEST, 1, 3)]))
+    (_, repair), *_ = sent(wanted, Repair)
+    assert [one.first for one in repair.runs] == [1, 3]
+
+
+def test_a_newcomer_is_told_of_proven_events_alone() -> None:
+    rig = member(HONEST)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    rig.hear(HONEST, Payload(T, unsigned(2), 1))
+    (_, reply), *_ = sent(rig.hear(2, JoinRequest(T)), JoinReply)
+    assert [(one.first, one.last) for one in reply.seen] == [(1, 1)]
+
+
+def test_a_word_that_was_not_kept_leaves_nothing_and_counts_no_more() -> None:
+    rig = member(HONEST)
+    recent = rig.peer.tera.topics[T].recent
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    before = recent.fingerprint()
+    for number in (2, 3):
+        rig.hear(HONEST, Payload(T, unsigned(number), 1))
+    assert recent.fingerprint() != before
+    rig.now += WORD_MS
+    assert delivered(rig.hear(HONEST, Payload(T, unsigned(4), 1))) == []
+    assert recent.fingerprint() == before and recent.disproven == 2
+    assert delivered(rig.hear(2, Payload(T, event(HONEST, 2), 1))) == [(HONEST, 2)]
+    assert delivered(rig.hear(HONEST, Payload(T, unsigned(3), 1))) == []
+
+
+def test_the_end_of_a_stream_is_proven_too() -> None:
+    rig = member(HONEST)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    rig.hear(HONEST, Payload(T, unsigned(2), 1))
+    rig.wait(rig.peer.config.cyclon.cycle_ms)
+    assert rig.peer.tera.topics[T].recent.disproven == 1
 
 
 # --- in the name of others ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import weft
-from net_kit import node, turn, until
+from net_kit import linked, node, turn, until
 from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
@@ -27,16 +27,12 @@ LIVELY = weft.Config(
 swarm = partial(together, config=LIVELY)
 
 
-def linked(peer: weft.Peer) -> bool:
-    return bool(peer.status()["topics"][X]["links"])  # type: ignore[index]
-
-
 async def test_events_of_one_turn_are_one_run_and_come_in_order() -> None:
     count = 2 * RUN_MAX + 2
     async with swarm(2) as (a, b):
         await a.subscribe(X)
         sub = await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
+        await until(lambda: linked(a, X) and linked(b, X), "a link")
         receipts = [await a.publish(X, b"%d" % number) for number in range(count)]
         notes = [await anext(sub) for _ in range(count)]
         assert [note.payload for note in notes] == [b"%d" % number for number in range(count)]
@@ -57,7 +53,7 @@ async def test_events_with_headers_and_without_travel_in_one_run() -> None:
     ):
         await a.subscribe(X)
         sub = await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
+        await until(lambda: linked(a, X) and linked(b, X), "a link")
         for payload, beside in sent:
             await a.publish(X, payload, headers=beside)
         notes = [await anext(sub) for _ in sent]
@@ -70,7 +66,7 @@ async def test_a_lone_event_goes_out_alone() -> None:
     async with swarm(2) as (a, b):
         await a.subscribe(X)
         sub = await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
+        await until(lambda: linked(a, X) and linked(b, X), "a link")
         for number in (1, 2, 3):
             await a.publish(X, b"alone")
             assert (await anext(sub)).number == number
@@ -83,7 +79,7 @@ async def test_a_run_lingers_for_more_events_until_it_is_looked_at() -> None:
     async with together(2, config=patient) as (a, b):
         await a.subscribe(X)
         sub = await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
+        await until(lambda: linked(a, X) and linked(b, X), "a link")
         receipts = []
         for number in range(5):
             receipts.append(await a.publish(X, b"%d" % number))
@@ -109,7 +105,7 @@ async def test_looking_at_what_only_sending_tells_sends() -> None:
     async with swarm(2) as (peer, other):
         sub = await peer.subscribe(X)
         await other.subscribe(X)
-        await until(lambda: linked(peer) and linked(other), "a link")
+        await until(lambda: linked(peer, X) and linked(other, X), "a link")
         receipt = await peer.publish(X, b"1")
         assert receipt.outcome == "sent" and sub.get_nowait() is None
         assert receipt.event is not None and receipt.event.number == 1
@@ -122,7 +118,7 @@ async def test_large_events_go_in_runs_of_their_own() -> None:
     async with swarm(2) as (a, b):
         await a.subscribe(X)
         sub = await b.subscribe(X)
-        await until(lambda: linked(a) and linked(b), "a link")
+        await until(lambda: linked(a, X) and linked(b, X), "a link")
         for _ in range(3):
             await a.publish(X, bytes(GATHERED_BYTES_MAX // 2 + 1))
         for _ in range(3):

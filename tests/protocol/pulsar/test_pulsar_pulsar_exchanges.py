@@ -629,3 +629,19 @@ def test_a_publisher_from_outside_finds_other_members_by_one_lookup() -> None:
         said = [*said, *new]
     [first] = told(said, RouteEvent)
     assert [sorted([first, *others]) for others in checked] == [members]
+
+
+def test_a_stranger_has_a_share_of_long_answers_and_a_link_has_all() -> None:
+    rig = child_of(9)
+    size = 64 << 10
+    rig.hear(9, Payload(T, event(5, 1, bytes(size)), 1))
+    asked = 300
+    want = Want(T, [Span(contact(5).peer, 1, 1, 1)])
+    answered = [told(rig.hear(7, want), Repair) for _ in range(asked)]
+    assert answered[0] == [7] and sum(map(len, answered)) * size <= 8 << 20
+    assert sum(len(told(rig.hear(9, want), Repair)) for _ in range(asked)) == asked
+    offers = [told(rig.hear(7, Offer(T, [], first=True)), Offer) for _ in range(asked)]
+    assert offers[0] == [7] and sum(map(len, offers)) < asked // 5
+    joins = [sent(rig.hear(7, TreeJoin(T, True, False, True)), TreeJoinReply) for _ in range(asked)]
+    told_at_length = [reply for [(_, reply)] in joins if reply.seen]
+    assert 0 < len(told_at_length) < asked // 10

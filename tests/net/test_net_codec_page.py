@@ -1,6 +1,6 @@
 """docs/wire.md lists every message as it is. To refresh it after a change of the messages:
 
-PYTHONPATH=src python tests/net/test_net_wire_doc.py
+PYTHONPATH=src python tests/net/test_net_codec_page.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import protocol_kit
 from protocol_kit import Rig, T, answers, delivered, run, sent, told
 from weft.documents.run import Part, Run
 from weft.ids import Topic
@@ -26,11 +27,7 @@ HIERARCHY = Config(hierarchies=(T,))
 
 def member(*topics: Topic, config: Config = HIERARCHY) -> Rig:
     """Subscribed to these topics, with 2 and 3 linked in each."""
-    rig = Rig(1, config)
-    for topic in topics:
-        rig.subscribe(topic)
-        rig.link(2, 3, topic=topic)
-    return rig
+    return protocol_kit.member(2, 3, topics=topics, config=config)
 
 
 def climbing(*topics: Topic) -> seam.PublishTogether:
