@@ -21,6 +21,12 @@ LAYERS = ("kademlia", "tera", "pulsar", "topic_dht", "history")
 """The rooms below protocol/ whose modules are layers of one protocol."""
 SUITES = ("differential", "end_to_end", "fuzz", "kit", "node", "scenarios")
 """Folders of tests that mirror no room: they are about the whole, or programs of others."""
+BESIDE = ("benchmarks", "examples", "tests/kit")
+"""Folders of programs that are tested in the room they are about."""
+ABOUT_SEVERAL = {
+    *("attack", "crash", "workload"),  # groups of experiments
+    *("bench", "cli", "packaging", "stop"),  # what users start, from the room that it works in
+}
 ANY_MOST = 119
 IGNORES_MOST = 13
 CASTS_MOST = 8
@@ -35,6 +41,7 @@ MUTATORS = {
     *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
     *("popleft", "remove", "renew", "setdefault", "update"),
 }
+BY_NAME = ("setattr", "delattr")
 COUNTING = ("as_dict", "dial", "dropped", "fault", "histograms", "items")
 """What counters do by themselves: they count, and say their values to people."""
 OF_OTHERS = {"_replace", "_gateway", "_gateway_client"}
@@ -86,6 +93,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, walked once for all rules."""
+        return list(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         return self.text.count("\n")
@@ -114,23 +126,24 @@ class House:
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self.modules[name] = Module(path, name, path.read_text())
 
-    def others(self, *folders: str) -> list[Module]:
-        """Python files beside the package."""
-        files = (path for folder in folders for path in sorted((self.root / folder).rglob("*.py")))
+    @cached_property
+    def tests(self) -> list[Module]:
+        """The tests and their kit."""
+        files = sorted((self.root / "tests").rglob("*.py"))
         return [Module(path, path.stem, path.read_text()) for path in files]
 
     def importers(self) -> dict[str, set[str]]:
         """Which modules import each module."""
         found: dict[str, set[str]] = {name: set() for name in self.modules}
         for module in self.modules.values():
-            for name in _imported(module.tree):
+            for name in _imported(module.nodes):
                 if name in found and name != module.name:
                     found[name].add(module.name)
         return found
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 yield node.module
@@ -182,10 +195,10 @@ def namesakes(house: House) -> Iterator[str]:
 # --- one writer -------------------------------------------------------------------------------
 
 
-def _own_attributes(tree: ast.Module) -> set[str]:
+def _own_attributes(nodes: list[ast.AST]) -> set[str]:
     """Attributes that classes of a module have: assigned to self, declared, or in slots."""
     own: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.ClassDef):
             continue
         for inner in ast.walk(node):
@@ -197,11 +210,11 @@ def _own_attributes(tree: ast.Module) -> set[str]:
     return own
 
 
-def _containers(tree: ast.Module) -> set[str]:
+def _containers(nodes: list[ast.AST]) -> set[str]:
     """Attributes of a module's classes that hold dictionaries, lists or sets."""
     return {
         (node.target.attr if isinstance(node.target, ast.Attribute) else node.target.id)
-        for one in ast.walk(tree)
+        for one in nodes
         if isinstance(one, ast.ClassDef)
         for node in ast.walk(one)
         if isinstance(node, ast.AnnAssign)
@@ -226,16 +239,16 @@ def _written(node: ast.AST) -> tuple[ast.Attribute | None, bool]:
     return (held if isinstance(held, ast.Attribute) else None), False
 
 
-def _writes_to_arguments(tree: ast.Module) -> set[int]:
+def _writes_to_arguments(nodes: list[ast.AST]) -> set[int]:
     """Nodes that write to an argument whose annotation names a class of another module."""
     imported = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft")
         for alias in node.names
     }
     found: set[int] = set()
-    for function in ast.walk(tree):
+    for function in nodes:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         arguments = [*function.args.args, *function.args.kwonlyargs]
@@ -244,7 +257,7 @@ def _writes_to_arguments(tree: ast.Module) -> set[int]:
             for one in arguments
             if one.annotation and set(re.findall(r"^\w+", ast.unparse(one.annotation))) & imported
         }
-        for node in ast.walk(function):
+        for node in ast.walk(function) if foreign else ():
             target, _ = _written(node)
             if target is not None and ast.unparse(target.value) in foreign:
                 found.add(id(node))
@@ -255,14 +268,14 @@ def foreign_writes(house: House) -> Iterator[str]:
     """Writes to attributes of objects whose class stands in another module of the package: bound
     anew or deleted, by name or by `setattr`; changed, where they hold containers. Columns of
     arrays are not looked at: a kernel is a function over them."""
-    own = {name: _own_attributes(module.tree) for name, module in house.modules.items()}
+    own = {name: _own_attributes(module.nodes) for name, module in house.modules.items()}
     known = set().union(*own.values()) if own else set()
-    holding = {name: _containers(module.tree) for name, module in house.modules.items()}
+    holding = {name: _containers(module.nodes) for name, module in house.modules.items()}
     containers = set().union(*holding.values()) if holding else set()
     for module in house.modules.values():
-        certain = _writes_to_arguments(module.tree)
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
+        certain = _writes_to_arguments(module.nodes)
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in BY_NAME:
                 if module.name != "weft.lab.defect":  # which is there to plant defects
                     yield f"{module.name}:{node.lineno} {ast.unparse(node)}"
                 continue
@@ -291,7 +304,7 @@ def counters_read(house: House) -> Iterator[str]:
             continue
         names = {"counters", "_counters"}
         deciding: list[ast.AST] = [module.tree] if module.room == "protocol" else []
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 local = [target.id for target in targets if isinstance(target, ast.Name)]
@@ -322,7 +335,7 @@ def _reads(node: ast.AST, names: set[str]) -> TypeGuard[ast.Subscript | ast.Attr
 
 
 def _defined(module: Module) -> Iterator[tuple[str, ast.stmt]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
     for node in module.tree.body:
@@ -334,11 +347,11 @@ def _defined(module: Module) -> Iterator[tuple[str, ast.stmt]]:
                 yield target.id, node
 
 
-def _used(tree: ast.AST) -> Counter[str]:
+def _used(nodes: list[ast.AST]) -> Counter[str]:
     """How often each name stands somewhere, but for texts: what is named there is not used."""
     found: Counter[str] = Counter()
-    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             found[node.id] += 1
         elif isinstance(node, ast.Attribute):
@@ -354,7 +367,7 @@ def _used(tree: ast.AST) -> Counter[str]:
 def unused(house: House) -> Iterator[str]:
     """Functions, classes and constants that nothing but tests and benchmarks uses, or only they
     themselves. Pages count as users: what they name is for applications."""
-    uses = {module.name: _used(module.tree) for module in house.modules.values()}
+    uses = {module.name: _used(module.nodes) for module in house.modules.values()}
     used: Counter[str] = Counter()
     for each in uses.values():
         used.update(each)
@@ -368,7 +381,7 @@ def unused(house: House) -> Iterator[str]:
             elsewhere = used[name] > uses[module.name][name]
             if elsewhere or re.fullmatch(r"__\w+__", name):
                 continue
-            if used[name] <= _used(node)[name]:
+            if used[name] <= _used(list(ast.walk(node)))[name]:
                 yield f"{module.name}:{node.lineno} {name}"
 
 
@@ -377,11 +390,11 @@ def unread_settings(house: House) -> Iterator[str]:
     read = {
         node.attr
         for module in house.modules.values()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }
     for module in house.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Settings")):
                 for one in node.body:
                     if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) not in read:
@@ -419,7 +432,7 @@ def _prose(module: Module) -> Iterator[str]:
         before, found, comment = line.partition("#")
         if found and before.count('"') % 2 == 0:
             yield comment
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
 
@@ -427,7 +440,7 @@ def _prose(module: Module) -> Iterator[str]:
 def empty_texts(house: House) -> Iterator[str]:
     """Docstrings that say nothing."""
     for module in house.modules.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             said = node.value if isinstance(node, ast.Expr) else None
             if isinstance(said, ast.Constant) and EMPTY_TEXTS.match(str(said.value)):
                 yield f"{module.name}:{said.lineno} {said.value}"
@@ -450,13 +463,14 @@ def riddles(house: House) -> Iterator[str]:
 
 def private_touches(house: House) -> Iterator[str]:
     """Tests that look behind a public face."""
-    for module in house.others("tests"):
-        for node in ast.walk(module.tree):
+    for module in house.tests:
+        for node in module.nodes:
             if isinstance(node, ast.Attribute):
-                of_others = node.attr in OF_OTHERS or ast.unparse(node.value) in ("self", "cls")
-                touched = re.match(r"_[A-Za-z]", node.attr) and not of_others
+                if not re.match(r"_[A-Za-z]", node.attr) or node.attr in OF_OTHERS:
+                    continue
+                touched = ast.unparse(node.value) not in ("self", "cls")
             elif isinstance(node, ast.Call):
-                function = ast.unparse(node.func).rsplit(".", 1)[-1]
+                function = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 named = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
                 by_name = function in ("getattr", "hasattr", "setattr", "delattr")
                 touched = by_name and any(re.search(r"(?:^|\.)_[A-Za-z]", one) for one in named)
@@ -469,18 +483,20 @@ def private_touches(house: House) -> Iterator[str]:
 def timed_tests(house: House) -> Iterator[str]:
     """Tests that read a clock or sleep: timings belong into benchmarks. Kits may have a deadline
     for what a test waits for."""
-    for module in house.others("tests"):
+    for module in house.tests:
         if not module.path.name.startswith("test_"):
             continue
-        for node in ast.walk(module.tree):
-            where = f"{module.path.relative_to(house.root)}:{getattr(node, 'lineno', 0)}"
+        where = module.path.relative_to(house.root)
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module in ("time", "asyncio"):
                 if any(alias.name in CLOCKS for alias in node.names):
-                    yield where
+                    yield f"{where}:{node.lineno}"
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr not in CLOCKS:
+                    continue
                 of = ast.unparse(node.func.value)
-                if node.func.attr in CLOCKS and re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of):
-                    yield where
+                if re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of):
+                    yield f"{where}:{node.lineno}"
 
 
 def strays(house: House) -> Iterator[str]:
@@ -500,6 +516,28 @@ def strays(house: House) -> Iterator[str]:
             yield f"src/weft/{'/'.join(parts)} has no tests"
 
 
+def nameless_tests(house: House) -> Iterator[str]:
+    """Files of tests that are named after nothing in their room: `test_ROOM_X.py` is about module X
+    or an aspect of it (X_aspect), about all modules of one family (X is how they begin), about the
+    room as a whole, or about a benchmark, an example or a helper of the tests."""
+    source, tests = house.root / "src" / "weft", house.root / "tests"
+    beside = {path.stem for name in BESIDE for path in (house.root / name).rglob("*.py")}
+    for file in house.tests:
+        rooms = file.path.relative_to(tests).parts[:-1]
+        if not rooms or rooms[0] in SUITES or not file.path.name.startswith("test_"):
+            continue
+        words = file.name.split("_")[1:]
+        for room in sorted({*rooms, rooms[0] + "_" + rooms[-1]}, key=len, reverse=True):
+            if words[: room.count("_") + 1] == room.split("_"):
+                words = words[room.count("_") + 1 :]
+                break
+        known = {path.stem for path in (source / Path(*rooms)).iterdir()} | beside
+        families = {name.split("_")[0] for name in known if "_" in name}
+        starts = ["_".join(words[: count + 1]) for count in range(len(words))]
+        if words and not (known | families | ABOUT_SEVERAL) & set(starts):
+            yield file.path.relative_to(house.root).as_posix()
+
+
 RULES: list[Callable[[House], Iterable[str]]] = [
     misfits,
     gerunds,
@@ -514,6 +552,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     private_touches,
     timed_tests,
     strays,
+    nameless_tests,
 ]
 
 
@@ -634,6 +673,7 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     ),
     (strays, {"tests/nowhere/test_a.py": "", "src/weft/ids.py": ""}),
     (strays, {"tests/conftest.py": "", "src/weft/net/a.py": ""}),
+    (nameless_tests, {"tests/net/test_net_b.py": "", "src/weft/net/a.py": ""}),
 ]
 
 

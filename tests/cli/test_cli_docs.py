@@ -16,24 +16,37 @@ def made(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_files_beside_the_pages_come_along(tmp_path: Path) -> None:
-    checkout = made(tmp_path / "checkout", {"examples/chat.py": "print()", "SECURITY.md": "# Safe"})
+    checkout = made(tmp_path / "checkout", {"examples/a chat.py": "print()", "SECURITY.md": "#"})
     links = [
-        '<a class="x" href="../examples/chat.py">',
+        '<a class="x" href="../examples/a%20chat.py">',
         '<a href="../SECURITY.md#whom">',
-        '<a href="..">',
+        '<a href="protocols/tera.html">',
         '<a href="#here">',
         '<a href="https://example.org/">',
-        '<img src="../soak%20one.svg?v=1">',
+        '<img src="soak%20one.svg?v=1">',
     ]
-    page = {"api/index.html": "".join(links), "soak one.svg": "<svg/>", "index.html": ""}
+    below = '<a href="../../SECURITY.md"><a href="../api.html#x">'
+    page = {"api.html": "".join(links), "protocols/tera.html": below, "soak one.svg": "<svg/>"}
     site = made(tmp_path / "site", page)
     assert complete(site, checkout) == []
-    assert (site / "examples/chat.py").read_text() == "print()"
-    assert (site / "SECURITY.md").is_file()
+    assert (site / "checkout/examples/a chat.py").read_text() == "print()"
+    assert (site / "checkout/SECURITY.md").is_file()
+    text = (site / "api.html").read_text()
+    assert '<a class="x" href="checkout/examples/a%20chat.py">' in text
+    assert '<a href="checkout/SECURITY.md#whom">' in text
+    assert text.endswith("".join(links[2:]))
+    assert '<a href="../checkout/SECURITY.md">' in (site / "protocols/tera.html").read_text()
+    assert complete(site, checkout) == []
 
 
 def test_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("outside of both")
     checkout = made(tmp_path / "checkout", {"LICENSE": ""})
-    site = made(tmp_path / "site", {"web/index.html": '<a href="../gone/"><a href="../../secret">'})
-    assert complete(site, checkout) == ["web/index.html: ../gone/", "web/index.html: ../../secret"]
+    site = made(tmp_path / "site", {"web.html": '<a href="gone.html"><a href="../../secret">'})
+    assert complete(site, checkout) == ["web.html: gone.html", "web.html: ../../secret"]
+
+
+def test_a_page_loads_nothing_from_another_site(tmp_path: Path) -> None:
+    site = made(tmp_path / "site", {"web.html": '<script src="https://example.org/shim"></script>'})
+    lost = complete(site, made(tmp_path / "checkout", {"LICENSE": ""}))
+    assert lost == ["web.html: https://example.org/shim"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from weft.cli.test import GROUPED, command
+from weft.cli.test import GROUPED, command, environment
 
 PYTEST = [sys.executable, "-m", "pytest", *GROUPED]
 CORES = os.cpu_count() or 1
@@ -27,6 +27,11 @@ ONE_MORE = ["-n", str(CORES + 1)]
 )
 def test_arguments_go_to_pytest(arguments: list[str], told: list[str]) -> None:
     assert command(arguments) == [*PYTEST, *told]
+
+
+def test_processes_of_tests_keep_bytecode() -> None:
+    given = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin"}
+    assert environment(given) == {"PATH": "/bin"}
 
 
 def test_every_place_named_as_slow_is_there(pytestconfig: pytest.Config) -> None:

@@ -8,9 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from weft.cli.checkout import checkout
 from weft.cli.parser import folder
@@ -19,8 +20,9 @@ from weft.cli.problem import Problem
 HELP = "Build the documentation as a site"
 DETAILS = """
 Makes a site of the checkout's docs/ with mkdocs, into out/site; open its index.html, or put the
-folder on any web server. Nothing in it is loaded from elsewhere, and files of the checkout that
-pages link to (examples, the dashboard) come along. A link that leads nowhere is an error.
+folder on any web server (its search needs one: python3 -m http.server -d out/site). Nothing in it
+is loaded from elsewhere, and files of the checkout that pages link to (examples, the dashboard)
+come along. A link that leads nowhere is an error.
 """
 EXAMPLES = """
 weft docs
@@ -29,6 +31,8 @@ weft docs --out ./site
 _LINK = re.compile(r'<[a-z]+ [^>]*?\b(?:href|src)="([^"]*)"')
 _ELSEWHERE = re.compile(r"[a-z]+:|//")
 """Of another site, or no path at all."""
+_COPIES = "checkout"
+"""Folder of the site for files of the checkout that pages link to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,23 +61,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def complete(site: Path, root: Path) -> list[str]:
-    """Bring into a site what its pages link to and the checkout has outside docs/, at the same
-    place; the links that still lead nowhere."""
-    lost: dict[str, None] = {}
+    """Copy into a site the files of the checkout outside docs/ that its pages link to, and lead the
+    links there; the links that still lead nowhere, and what would be loaded from other sites."""
+    lost: list[str] = []
     for page in sorted(site.rglob("*.html")):
-        for link in _LINK.findall(page.read_text()):
-            path = unquote(link.partition("#")[0].partition("?")[0])
-            if not path or _ELSEWHERE.match(path):
-                continue
-            start = site / path.lstrip("/") if path[0] == "/" else page.parent / path
-            target = Path(os.path.normpath(start))
-            inside = target.is_relative_to(site)
-            if inside and target.exists():
-                continue
-            kept = root / target.relative_to(site) if inside else None
-            if kept is not None and kept.is_file():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(kept, target)
-            else:
-                lost[f"{page.relative_to(site)}: {link}"] = None
-    return list(lost)
+        text = page.read_text()
+        whole = _LINK.sub(partial(_led, page=page, site=site, root=root, lost=lost), text)
+        if whole != text:
+            page.write_text(whole)
+    return lost
+
+
+def _led(found: re.Match[str], page: Path, site: Path, root: Path, lost: list[str]) -> str:
+    """A tag with its link, led to a copy in the site where the link left it."""
+    tag, link = found[0], found[1]
+    path = unquote(link.partition("#")[0].partition("?")[0])
+    if not path or (_ELSEWHERE.match(path) and not tag.startswith(("<script", "<img"))):
+        return tag
+    target = site / path.lstrip("/") if path[0] == "/" else page.parent / path
+    if target.resolve().is_relative_to(site.resolve()) and target.exists():
+        return tag
+    # A page lies in the site as its source lies in docs/.
+    kept = (root / "docs" / page.parent.relative_to(site) / path).resolve()
+    if not kept.is_relative_to(root.resolve()) or not kept.is_file():
+        name = f"{page.relative_to(site)}: {link}"
+        if name not in lost:
+            lost.append(name)
+        return tag
+    copy = site / _COPIES / kept.relative_to(root.resolve())
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(kept, copy)
+    up = os.path.relpath(copy, page.parent)
+    return tag.replace(f'"{link}"', f'"{quote(up)}{link[len(link.partition("#")[0]) :]}"')

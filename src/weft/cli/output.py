@@ -13,16 +13,17 @@ import base64
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from weft.terminal import printable
 
-if TYPE_CHECKING:
-    pass
-
-
 Fields: TypeAlias = dict[str, Any]
 """A JSON object."""
+
+
+def say(text: str) -> None:
+    """What a command tells its user beside its results."""
+    print(f"weft: {text}", file=sys.stderr)
 
 
 def raw_option(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from weft.demo.traffic import Traffic
 from weft.demo.verdict import events_of
 from weft.lab.processes import Json
 from weft.net.errors import UsageError
+from weft.sim.scenario import ratio
 
 MADE_BY = "weft demo"
 Summary: TypeAlias = dict[str, Json]
@@ -113,10 +114,6 @@ def summarise(outcome: Outcome, traffic: Traffic, settled: Traffic) -> Summary:
         "duration_s_by_phase": outcome.seconds,
         "config": CONFIG,
     }
-
-
-def ratio(part: float, whole: float) -> float | None:
-    return round(part / whole, 4) if whole else None
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
