@@ -195,24 +195,9 @@ class Life:
     """What is known of one incarnation of a publisher."""
 
     __slots__ = (
-        "_believed",
-        "_proven",
-        "_spans",
-        "_starts",
-        "above",
-        "floor",
-        "forgotten_ms",
-        "gap_since",
-        "held",
-        "mark",
-        "newest",
-        "newest_digest",
-        "passed",
-        "published_ms",
-        "tag",
-        "touched",
-        "word_from",
-        "word_since",
+        *("_believed", "_proven", "_spans", "_starts", "above", "floor", "forgotten_ms", "forked"),
+        *("gap_since", "held", "mark", "newest", "newest_digest", "passed", "published_ms", "tag"),
+        *("touched", "word_from", "word_since"),
     )
 
     def __init__(self, tag: int, now: Millis, newest: Proven | Statement, digest: bytes) -> None:
@@ -227,6 +212,7 @@ class Life:
         self.newest_digest = digest
         self.published_ms = 0  # when that was, by its clock; never after it was here
         self.forgotten_ms = -1  # what it published by then may have been seen, and forgotten
+        self.forked = False  # its publisher was found to have signed two different things
         self.touched = now
         self.gap_since = now
         self.mark: int | None = None  # its part of the fingerprint
@@ -437,9 +423,9 @@ class Recent:
         return held.since if held is not None else None
 
     def judge(self, run: Run, now: Millis, vouched: bool = False) -> Judged:
-        """Whether a run is new, and proven. Nothing is noted yet. A copy of what is held costs a
-        comparison, what is not held any more nothing, all else one verification; `vouched`: it came
-        from its publisher, and is passed on to nobody."""
+        """Whether a run is new, and proven. Nothing is noted yet but evidence. A copy of what is
+        held costs a comparison, what is not held any more nothing, all else one verification;
+        `vouched`: it came from its publisher, and is passed on to nobody."""
         life = self.lives.get((run.publisher, run.incarnation))
         if life is None:
             key = (run.publisher, run.incarnation)
@@ -468,6 +454,7 @@ class Recent:
             return Verdict.COPY  # signed twice, which changes nothing
         known = self._contradicted(life, proven)
         if known is not None:
+            life.forked = True
             return Contradiction(known, proven.statement())
         if life.has_seen(run.first) or life.has_seen(last) or held is not None:
             return Verdict.OLD  # it overlaps with what is not at hand any more
@@ -687,11 +674,14 @@ class Recent:
         return result
 
     def lacking(self, spans: Iterable[Span]) -> list[Span]:
-        """Which of these events this member has not seen."""
+        """Which of these events this member has not seen and may still take. Of a publisher that
+        signed two different things members hold different ones, which exclude each other."""
         result: list[Span] = []
         room = _LACKING_MAX
         for span in spans:
             life = self.lives.get((span.publisher, span.incarnation))
+            if life is not None and life.forked:
+                continue
             floor, above = (life.floor, life.above) if life is not None else (0, [])
             for first, last in lacking(span.first, span.last, floor, above, room):
                 room -= last - first + 1

@@ -218,6 +218,46 @@ def test_a_neighbour_that_announces_what_it_does_not_have_is_given_up(kept: bool
     assert {2, 3} <= set(linked(rig))
 
 
+def test_a_neighbour_is_held_to_what_it_announced_alone() -> None:
+    """Two neighbours announce different events of a publisher; the one that has the first of them
+    is asked for the others, too, which it never spoke of."""
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    given_up: set[int] = set()
+    for publisher in range(20, 40):
+        rig.hear(4, IHave(T, [span(publisher, 1, 1), span(publisher, 3, 3)]))
+        rig.hear(3, IHave(T, [span(publisher, 2, 2)]))
+        has = [event(publisher, number, published_ms=rig.now) for number in (1, 3)]
+        for _ in range(100):
+            if 4 in told(rig.wait(100), Graft):
+                for one in has:
+                    rig.hear(4, Payload(T, one, 1))
+        rig.hear(2, Payload(T, event(10, publisher, published_ms=rig.now), 1))
+        assert {2, 4} <= set(linked(rig))
+        given_up |= {3} - set(linked(rig))  # it has not sent what it did announce
+    assert given_up == {3}
+
+
+def test_a_neighbour_that_sends_what_may_not_be_taken_kept_its_promise() -> None:
+    """A publisher signs other events for some members than for others: each half announces what
+    the other cannot take. 24 honest links were given up in five seconds, until few were left."""
+    rig = member(2, 3, 4, config=replace(FEW, links=c.Links(wanted=2, most=4)))
+    introduce(rig, 7, 8)
+    for publisher in range(20, 40):
+        rig.hear(2, Payload(T, event(publisher, 2, b"to some", published_ms=rig.now), 1))
+        rig.hear(4, IHave(T, [span(publisher, 1, 1)]))
+        other = event(publisher, 1, b"to others", published_ms=rig.now)
+        grafts = 0
+        for _ in range(100):
+            if 4 in told(rig.wait(100), Graft):
+                grafts += 1
+                rig.hear(4, Payload(T, other, 1))
+        assert grafts == 1
+        rig.hear(4, IHave(T, [span(publisher, 3, 9)]))
+        assert not any(told(rig.wait(100), Graft) for _ in range(100))  # nothing of it is asked for
+    assert {2, 4} <= set(linked(rig))
+
+
 # --- asking -------------------------------------------------------------------------------------
 
 

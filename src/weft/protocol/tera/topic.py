@@ -204,6 +204,8 @@ class TopicState(TopicPart):
             self.links.adopt(sender)
         taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
         self._hear_of(sender.peer, (run,))
+        if taken is Taken.REFUSED and self.tree is not None:
+            self.tree.give_up(run)
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
             if self.tree is not None:

@@ -57,6 +57,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Protocol, TypeAlias
 
@@ -69,7 +70,7 @@ from weft.protocol.context import Context
 from weft.protocol.defence import Silence
 from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.recent import IHave, Recent, Want
+from weft.protocol.recent import IHave, Recent, Stretch, Want
 from weft.protocol.seam import Millis
 from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
@@ -144,6 +145,8 @@ _OFFERS_PATIENCE_MS = 10_000
 gets lost events by offers alone."""
 _WAITERS_MAX = 1_024
 """guess: publishers whose events neighbours have asked about."""
+_PROMISES_MAX = 16
+"""guess: announcements of one neighbour, of one publisher's events, that it is held to."""
 _ASKS_MAX = 8
 """guess: how often an event is asked for, of one announcer after the other; then it is left to the
 repair of view exchanges."""
@@ -175,6 +178,7 @@ class _Awaited(Struct):
     due: Millis  # when to ask for them
     since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
+    promised: dict[PeerId, deque[Stretch]] = field(default_factory=dict)  # what each announced
     asked: int = 0  # times, since any of them came
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
     lost: int = 0  # up to this number, what was lost on the feed has been asked for at once
@@ -186,32 +190,10 @@ class Tree:
     """Eager and lazy links of one peer in one topic."""
 
     __slots__ = (
-        "_announce",
-        "_announce_all",
-        "_announcer",
-        "_awaited",
-        "_ctx",
-        "_far_behind",
-        "_feeds",
-        "_missing_armed",
-        "_multi_topic",
-        "_orphan",
-        "_parent",
-        "_patience_ms",
-        "_pruned",
-        "_readers",
-        "_recent",
-        "_resuming",
-        "_shaper",
-        "_shaper_heard",
-        "_silence",
-        "_spared",
-        "_told",
-        "_topic",
-        "_waiters",
-        "_wave",
-        "eager",
-        "lazy",
+        *("_announce", "_announce_all", "_announcer", "_awaited", "_ctx", "_far_behind", "_feeds"),
+        *("_missing_armed", "_multi_topic", "_orphan", "_parent", "_patience_ms", "_pruned"),
+        *("_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence", "_spared"),
+        *("_told", "_topic", "_waiters", "_wave", "eager", "lazy"),
     )
 
     def __init__(
@@ -377,6 +359,8 @@ class Tree:
             awaited.last = max(awaited.last, span.last)
             if len(awaited.announcers) < ctx.config.links.most:
                 awaited.announcers[sender.peer] = sender
+                promised = awaited.promised.setdefault(sender.peer, deque(maxlen=_PROMISES_MAX))
+                promised.append((span.first, span.last))
             feed = self._feeds.get(key)
             if feed is not None and feed.peer == sender.peer and span.last > feed.last:
                 del self._feeds[key]  # its other end announces, so it does not push
@@ -700,8 +684,9 @@ class Tree:
     def _next_announcer(self, awaited: _Awaited) -> Contact:
         announcers = list(awaited.announcers.values())
         if awaited.asked:  # the one before has had its time
-            before = announcers[(awaited.asked - 1) % len(announcers)]
-            self._silence.break_promise(before.peer)
+            before = announcers[(awaited.asked - 1) % len(announcers)].peer
+            if any(first <= awaited.first <= last for first, last in awaited.promised[before]):
+                self._silence.break_promise(before)
         awaited.asked += 1
         return announcers[(awaited.asked - 1) % len(announcers)]
 
@@ -731,6 +716,10 @@ class Tree:
         for key, awaited in list(self._awaited.items()):
             if awaited.announcers.pop(peer, None) is not None and not awaited.announcers:
                 del self._awaited[key]
+
+    def give_up(self, run: Run) -> None:
+        """Events came that were announced, and may not be taken: more of them will not, either."""
+        self._awaited.pop((run.publisher, run.incarnation), None)
 
     def _note_arrival(self, key: LifeKey, source: PeerId | None) -> None:
         """Some events came of a publisher of which more may have been announced."""
