@@ -149,6 +149,15 @@ def test_a_publisher_outside_holds_an_event_as_long_as_members_do() -> None:
     assert result.violations == [], result.settings.command()
 
 
+def test_a_publisher_that_withholds_what_its_events_follow_holds_up_no_others() -> None:
+    """Two hostile peers pass on nothing but their own events, which follow each other's."""
+    settings = ScenarioSettings(
+        220_768_422_064_662, 5, 2, 38, scheme="tree", calm=True, history=True, hostile=30
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_nobody_is_walked_into_a_topic_by_another() -> None:
     """A hostile peer walks honest ones into topics that they are not in; with gossip, members send
     events to all that they take for one."""

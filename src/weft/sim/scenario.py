@@ -453,7 +453,7 @@ class Scenario:
         stores = {node.index: node.store for node in honest if node.store is not None}
         return [
             *history.check_same_streams(record, stores, self.wants_past),
-            *history.check_complete_streams(states, self.world.now_ms),
+            *history.check_complete_streams(states, self.world.now_ms, self.settings.peers),
             *history.check_order(record, stores),
             *history.check_answered(record, stores),
         ]
