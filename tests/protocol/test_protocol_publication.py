@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from protocol_kit import (
@@ -16,7 +19,7 @@ from protocol_kit import (
     sent,
     told,
 )
-from weft.ids import GENERAL, Topic
+from weft.ids import GENERAL, PeerId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import (
@@ -130,9 +133,9 @@ def known(taken: list[int], lacking: list[int], member: bool = True) -> RouteKno
     return RouteKnown(T, 1, taken, lacking, member)
 
 
-def with_others(*others: int) -> Rig:
+def with_others(*others: int, config: c.Config | None = None) -> Rig:
     """A publisher whose first run peer 5 took, and that knows these other access points."""
-    rig = publisher(c.Config())
+    rig = publisher(config or c.Config())
     rig.publish()
     effects = rig.hear(5, result(1, True))
     for number in others:
@@ -227,10 +230,10 @@ def test_others_are_asked_later_and_again() -> None:
     assert lookups_s(rig) == []  # that was enough
 
 
-def lookups_s(rig: Rig) -> list[int]:
+def lookups_s(rig: Rig, until_s: int = 300) -> list[int]:
     """When others are looked for from now on; none is found."""
     asked_s = []
-    for second in range(1, 301):
+    for second in range(1, until_s + 1):
         rig.meet(2)
         for _, walk in sent(rig.wait(1_000), LookupWalk):
             asked_s.append(second)
@@ -252,6 +255,82 @@ def test_and_so_they_are_if_no_second_one_has_it() -> None:
     """A liar was all that a cut left to ask, and no peer counted as lost yet."""
     rig = with_others()
     assert lookups_s(rig) == [5, 10, 40, 100, 220]
+
+
+def test_and_for_as_long_as_members_hold_events() -> None:
+    """Campaign seed 271167848396259: a cut of eleven minutes left a liar and a member that crashed
+    during it, so that members beyond the cut never got the event."""
+    spread = replace(c.Config().dissemination, recent_ms=900_000)
+    rig = with_others(config=replace(c.Config(), dissemination=spread))
+    rounds = lookups_s(rig, 1_500)
+    assert rounds == [5, 10, 40, 100, 220, 460, 700]
+
+
+def round_of(rig: Rig, found: Iterator[int]) -> tuple[list[int], list[list[PeerId]]]:
+    """Those that are asked, and say that they have the first run, in the next five seconds; and the
+    peers that each lookup passes by. A lookup finds the next of these, if there is one."""
+    asked, passed_by = [], []
+    effects = rig.wait(5_000)
+    while effects:
+        answered: list[seam.Effect] = []
+        for to, check in sent(effects, RouteCheck):
+            asked.append(to)
+            answered += rig.hear(to, known(check.numbers, []))
+        for _, walk in sent(effects, LookupWalk):
+            passed_by.append([*walk.avoid, *walk.avoid_too])
+            one = next(found, None)
+            hit = LookupHit(walk.lookup, contact(one)) if one is not None else None
+            answered += rig.hear(2, hit or LookupMiss(walk.lookup))
+        effects = answered
+    return asked, passed_by
+
+
+def test_in_a_small_topic_all_are_asked() -> None:
+    """Campaign seed 169304113498289: of thirteen that said they were in a topic eleven lied, and
+    were all that a publisher asked."""
+    rig = with_others(6, 7, 8)
+    for number in (6, 7, 8):
+        rig.hear(number, known([1], []))
+    members = iter(range(9, 19))
+    assert round_of(rig, members)[0] == [9, 10, 11]
+    asked, passed_by = round_of(rig, members)
+    assert asked == [12, 13, 14, 15, 16, 17, 18]
+    assert set(passed_by[-1]) == {contact(number).peer for number in range(5, 19)}
+    assert round_of(rig, members) == ([], [])  # nobody else was found
+    assert lookups_s(rig) == []
+
+
+def test_and_in_a_large_one_twenty() -> None:
+    rig = with_others(6, 7, 8)
+    for number in (6, 7, 8):
+        rig.hear(number, known([1], []))
+    members = iter(range(9, 200))
+    assert round_of(rig, members)[0] == [9, 10, 11]
+    assert len(round_of(rig, members)[0]) == 24 - 6
+    assert round_of(rig, members) == ([], [])
+
+
+def test_all_that_are_known_are_asked_about_an_event_that_only_the_first_few_were() -> None:
+    rig = with_others(6, 7, 8)
+    members = iter(range(9, 15))
+    for number in (6, 7, 8):
+        rig.hear(number, known([1], []))
+    for _ in range(4):
+        round_of(rig, members)
+    rig.publish()
+    rig.hear(5, result(2, True))
+    assert told(rig.wait(CHECK_MS), RouteCheck) == [12, 13, 14]
+    for number in (12, 13, 14):
+        rig.hear(number, known([2], []))
+    assert round_of(rig, members)[0] == []
+    assert sorted(round_of(rig, members)[0]) == [6, 7, 8, 9, 10, 11]
+
+
+def test_one_that_is_gone_is_asked_no_more() -> None:
+    rig = with_others(6, 7, 8)
+    rig.hear(6, known([1], []))
+    rig.lose(7)
+    assert told(rig.wait(10_000), RouteCheck) == [8, 8]
 
 
 def test_what_one_peer_says_twice_counts_once() -> None:
@@ -309,7 +388,7 @@ def test_a_round_without_any_answer_does_not_count() -> None:
         rig.meet(2)
         walks = [walk for _, walk in sent(rig.wait(1_000), LookupWalk) if not walk.attempt]
         asked_s += [second] * len(walks)
-    assert asked_s == [5, 40, 100, 220]  # the walks of the first round go on until the second
+    assert asked_s == [5, 25, 60, 120, 240]  # the first round's walks go on until the fourth
 
 
 def test_one_that_lacked_it_and_never_said_that_it_has_it_leaves_doubt() -> None:

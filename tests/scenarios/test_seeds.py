@@ -127,6 +127,37 @@ def test_members_that_were_asked_about_an_earlier_event_are_found_again() -> Non
     assert result.violations == [], result.settings.command()
 
 
+@pytest.mark.parametrize("seed", [1_002, 1_006, 1_036])
+def test_in_a_topic_where_most_lie_all_are_asked(seed: int) -> None:
+    """Eleven black holes were all that an outside publisher asked, in topics of a few members."""
+    settings = ScenarioSettings(seed, 24, 14, 54, calm=True, hostile=30, attack="black-hole")
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_a_publisher_outside_holds_an_event_as_long_as_members_do() -> None:
+    """In its part of a long cut there were a member, which crashed, and one that dropped events."""
+    without = ("loss", "duplication", "distance", "partitions", "stalls", "slow", "clocks", "churn")
+    settings = ScenarioSettings(
+        271_167_848_396_259,
+        *(7, 8, 52, "full-treecast", "topic-dht"),
+        disasters=("long-partition",),
+        without=without,
+        hostile=1,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_a_publisher_that_withholds_what_its_events_follow_holds_up_no_others() -> None:
+    """Two hostile peers pass on nothing but their own events, which follow each other's."""
+    settings = ScenarioSettings(
+        220_768_422_064_662, 5, 2, 38, scheme="tree", calm=True, history=True, hostile=30
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_nobody_is_walked_into_a_topic_by_another() -> None:
     """A hostile peer walks honest ones into topics that they are not in; with gossip, members send
     events to all that they take for one."""

@@ -139,6 +139,10 @@ class WaitingRoom:
     def __getitem__(self, cid: Cid) -> _Waiting:
         return self._by_cid[cid]
 
+    def publishers(self) -> set[PeerId]:
+        """Whose events wait."""
+        return {waiting.event.publisher for waiting in self._by_cid.values()}
+
     def lowest(self) -> int:
         """The height of the lowest event that waits; 0 where none does."""
         return min((waiting.event.height for waiting in self._by_cid.values()), default=0)

@@ -20,9 +20,12 @@ delivered when two have it, if there are two. One that still lacks it after it s
 gets it, and spreads it. A few seconds later others yet are asked, and again. If peers were lost
 about that time, or if no second one has said that it has the event, those that took it may have
 been all that was left in this part of the network, liars or about to crash: others are asked three
-more times, until some minutes later. The same holds if a round of questions brought no word, or if
-one that lacked the event has not said since that it has it: questions, walks and answers get lost,
-and liars are left. What was not answered is asked again with the next round.
+more times, until some minutes later, and for as long as members hold events. The same holds if a
+round of questions brought no word, or if one that lacked the event has not said since that it has
+it: questions, walks and answers get lost, and liars are left. What was not answered is asked again
+with the next round. In a small topic liars may be most of those that say that they are in it. So
+from the second round on all that are known are asked, and others looked for, until twenty have the
+event or a lookup finds nobody else: fewer than twenty liars are not all that a publisher asks.
 
 A publisher need not wait for an answer before it publishes more. Runs go to the same access point
 in their order; if that fails, all that it has not taken go to the next one, in their order.
@@ -50,7 +53,6 @@ from weft.protocol.wire import LIST_MAX, Counter, Message, WireReason
 
 AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
-
 
 Numbers: TypeAlias = Annotated[list[Counter], Meta(max_length=LIST_MAX)]
 """Of the first events of runs."""
@@ -116,7 +118,12 @@ _LATER_MS = 30_000
 _LATER_TOGETHER_MS = 10_000
 """guess: … and for events of so long at once."""
 _LATER_TIMES = 3
-"""guess: the last time 220 s after the event; a cut of 100 s is over by then."""
+"""guess: the last time 220 s after the event; a cut of 100 s is over by then. Where members hold
+events for longer, so does this."""
+ENOUGH, KNOWN_MAX = 20, 24
+"""guess: access points that must have an event, if so many can be found, of those asked …"""
+_WIDE_TIMES = 4
+"""guess: … in so many rounds, since walks that meet liars say nothing."""
 _AGAIN_RUNS = 256
 """guess: runs of one topic that others are asked about; a second of a publisher at full speed …"""
 _AGAIN_BYTES = 4 << 20
@@ -220,17 +227,25 @@ class _Pending:
 class _Shown:
     """A run that others are asked about."""
 
-    __slots__ = ("due", "given", "heard", "lacked", "run", "said", "since", "times")
+    __slots__ = ("due", "given", "heard", "lacked", "later", "run", "said", "since", "times")
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
         self.since = now  # it is on its way
         self.due = now + _AGAIN_MS  # then still others are looked for
-        self.times = 0  # that this was done
+        self.times = 0  # that this was done …
+        self.later = 0  # … and that it was put off for long
         self.lacked: dict[PeerId, None] = {}  # that did not have it when they were asked
         self.given: dict[PeerId, None] = {}  # of these, that were sent it in this round
         self.heard = False  # one has spoken of it since others were last looked for
         self.said: dict[PeerId, None] = {}  # that say that they have it
+
+    def go_on(self, due: Millis) -> None:
+        """One more round of questions begins; the next one is due then."""
+        self.due = due
+        self.times += 1
+        self.heard = False
+        self.given.clear()
 
     @property
     def is_lacked(self) -> bool:
@@ -267,11 +282,13 @@ class _Doubted:
         "runs",
         "seeking",
         "used",
+        "wanted",
     )
 
     def __init__(self) -> None:
-        self.others: dict[PeerId, _Other] = {}  # that are asked about each run
-        self.found = 0  # of late
+        self.others: dict[PeerId, _Other] = {}  # the latest few are asked about each run at once
+        self.found = 0  # of late …
+        self.wanted = OTHERS  # … of so many
         self.due: Millis | None = None  # when others yet are looked for
         self.seeking = False
         self.rests = False  # nobody else was found just now
@@ -280,7 +297,7 @@ class _Doubted:
         self.asking_again = False
         self.runs: BoundedDict[int, _Shown] = BoundedDict(_AGAIN_RUNS)  # by number
         self.bytes = 0  # of these
-        self.used: BoundedDict[PeerId, None] = BoundedDict(AVOID_MAX)
+        self.used: BoundedDict[PeerId, None] = BoundedDict(KNOWN_MAX + AVOID_MAX)
 
     def show(self, run: Run, now: Millis) -> None:
         """One more run; the oldest give way."""
@@ -309,11 +326,8 @@ class _Doubted:
         """Nobody else was found: those that were asked about earlier runs alone, and gave way, may
         be found again. Else the liars among all would be the only ones asked about a new run."""
         runs = self.runs.values()
-        again = [
-            peer
-            for peer in self.used
-            if peer not in self.others and any(peer not in shown.said for shown in runs)
-        ]
+        idle = [peer for peer in self.used if peer not in self.others]
+        again = [peer for peer in idle if any(peer not in shown.said for shown in runs)]
         for peer in again:
             del self.used[peer]
         return bool(again)
@@ -323,11 +337,16 @@ class _Doubted:
         so after those, and one that lacks a run at last: it is asked again soon."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
-        while len(self.others) >= OTHERS:
+        while len(self.others) >= KNOWN_MAX:
             del self.others[min(self.others, key=self._stays)]
         other = self.others[contact.peer] = _Other(contact)
         self.found += 1
         return other
+
+    def lose(self, peer: PeerId) -> None:
+        """One that is gone makes room; if it comes back, a lookup finds it."""
+        if self.others.pop(peer, None) is not None:
+            self.used.pop(peer, None)
 
     def _stays(self, peer: PeerId) -> int:
         """How much there is to learn of one that is asked."""
@@ -336,11 +355,8 @@ class _Doubted:
 
     def lacked_by(self, peer: PeerId) -> list[int]:
         """The runs that this one did not have, and has not said since that it has."""
-        return [
-            number
-            for number, shown in self.runs.items()
-            if peer in shown.lacked and peer not in shown.said
-        ]
+        runs = self.runs.items()
+        return [one for one, shown in runs if peer in shown.lacked and peer not in shown.said]
 
 
 class Publishing:
@@ -538,7 +554,7 @@ class Publishing:
             return
         doubted.show(pending.run, self._ctx.now)
         self._doubt_later(topic, doubted)
-        for other in doubted.others.values():
+        for other in list(doubted.others.values())[-OTHERS:]:
             if other.contact.peer != first.peer:
                 other.to_ask[number] = None
         self._ask_soon(topic, doubted)
@@ -628,7 +644,7 @@ class Publishing:
         return serial
 
     def _seek_others(self, topic: Topic, doubted: _Doubted) -> None:
-        if not doubted.seeking and not doubted.rests and doubted.found < OTHERS:
+        if not doubted.seeking and not doubted.rests and doubted.found < doubted.wanted:
             doubted.seeking = True
             self._doubts[self._routing.find(topic, doubted.used)] = topic
 
@@ -645,7 +661,8 @@ class Publishing:
         if doubted is None:
             return
         doubted.seeking = False
-        wanted = max(1, OTHERS - doubted.found) if self._routing.finds_several else 1
+        left = doubted.wanted - doubted.found
+        wanted = min(max(1, left), OTHERS) if self._routing.finds_several else 1
         doubted.rests = len(contacts) < wanted  # there are no more
         released = doubted.rests and doubted.release()
         doubted.exhausted = doubted.rests and not lost and not released
@@ -664,26 +681,38 @@ class Publishing:
         doubted.due = None
         due = [number for number, shown in doubted.runs.items() if shown.due <= now]
         for number in due:
-            shown = doubted.runs[number]
-            shown.times += 1
-            later = shown.times - _AGAIN_TIMES
-            sure = self._is_sure(shown, doubted)
-            shown.heard = False
-            shown.given.clear()
-            if later > (0 if sure else _LATER_TIMES):
+            due_ms = self._next_due(doubted.runs[number], doubted)
+            if due_ms is None:
                 doubted.drop(number)
-            elif later < 0 or sure:
-                shown.due = now + _AGAIN_MS
             else:
-                due_ms = now + (_LATER_MS << later)
-                shown.due = due_ms + -due_ms % _LATER_TOGETHER_MS
+                doubted.runs[number].go_on(due_ms)
         doubted.rests = doubted.exhausted = False
+        left = [number for number in due if number in doubted.runs]
+        if left:
+            wide = [number for number in left if doubted.runs[number].times >= _AGAIN_TIMES]
+            doubted.found = 0
+            doubted.wanted = max(OTHERS, KNOWN_MAX - len(doubted.others)) if wide else OTHERS
+            self._ask_open(topic, doubted, wide)
+            self._seek_others(topic, doubted)
         if doubted.runs:
-            if any(number in doubted.runs for number in due):
-                doubted.found = 0
-                self._ask_open(topic, doubted)
-                self._seek_others(topic, doubted)
             self._doubt_later(topic, doubted)
+
+    def _next_due(self, shown: _Shown, doubted: _Doubted) -> Millis | None:
+        """When others are asked about a run after this round; None: it needs no more of them."""
+        now, times = self._ctx.now, shown.times + 1
+        enough = doubted.exhausted or len(shown.said) >= ENOUGH
+        if times < _AGAIN_TIMES:
+            return now + _AGAIN_MS
+        if not enough and times < _AGAIN_TIMES + _WIDE_TIMES:
+            return now + _AGAIN_MS + -now % _AGAIN_MS  # runs of so long at once
+        if enough and self._is_sure(shown, doubted):
+            return now + _AGAIN_MS if times == _AGAIN_TIMES else None
+        held_until = shown.since + self._ctx.config.dissemination.recent_ms
+        if shown.later > _LATER_TIMES and now > held_until:
+            return None
+        shown.later += 1
+        due = now + (_LATER_MS << min(shown.later - 1, _LATER_TIMES))
+        return due + -due % _LATER_TOGETHER_MS
 
     def _is_sure(self, shown: _Shown, doubted: _Doubted) -> bool:
         """Whether a run has come to members that do not all lie, as far as can be told."""
@@ -691,11 +720,13 @@ class Publishing:
         asked = shown.heard or doubted.exhausted
         return told and asked and self._lost_ms <= shown.since - _LOSS_MS
 
-    def _ask_open(self, topic: Topic, doubted: _Doubted) -> None:
+    def _ask_open(self, topic: Topic, doubted: _Doubted, wide: list[int]) -> None:
         """Ask the others again about what they owe an answer for, or lacked: questions, answers
-        and what they were sent may be lost."""
+        and what they were sent may be lost. About the `wide` runs all are asked."""
         for other in doubted.others.values():
-            open_ones = (*other.unanswered, *doubted.lacked_by(other.contact.peer))
+            peer = other.contact.peer
+            unsaid = [number for number in wide if peer not in doubted.runs[number].said]
+            open_ones = (*other.unanswered, *doubted.lacked_by(peer), *unsaid)
             other.to_ask.update(dict.fromkeys(open_ones))
         self._ask_others(topic)
 
@@ -777,6 +808,8 @@ class Publishing:
 
     def on_peer_lost(self, peer: PeerId) -> None:
         self._lost_ms = self._ctx.now
+        for doubted in self._doubted.values():
+            doubted.lose(peer)
         for topic in [t for t, contact in self._routes.items() if contact.peer == peer]:
             del self._routes[topic]
         for pending in list(self._pending.values()):

@@ -428,7 +428,8 @@ class Scenario:
         else:
             violations = state.check_general(record, states, now_ms)
         if promise.repairs or self.settings.history:
-            violations += deliveries.check_complete(record, receipts=self._hostile)
+            liars = self.plan.hostility.count if self.plan.hostility is not None else 0
+            violations += deliveries.check_complete(record, self._hostile, liars)
         if promise.in_order and self.settings.calm and not self._hostile:
             violations += deliveries.check_in_order(record)
         if promise.no_parasites:
@@ -452,7 +453,7 @@ class Scenario:
         stores = {node.index: node.store for node in honest if node.store is not None}
         return [
             *history.check_same_streams(record, stores, self.wants_past),
-            *history.check_complete_streams(states, self.world.now_ms),
+            *history.check_complete_streams(states, self.world.now_ms, self.settings.peers),
             *history.check_order(record, stores),
             *history.check_answered(record, stores),
         ]

@@ -15,6 +15,7 @@ from weft.ids import Cid, PeerId, Topic, cid_of
 from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
+from weft.sim.network import Conditions
 
 EVERYTHING = 1 << 62  # more than any publisher will publish
 
@@ -40,11 +41,18 @@ def handed(town: Town) -> list[Cid]:
     return [cid for _, cid in town.delivered(1)]
 
 
-def begin(town: Town, head: SealedEvent, *had: Had, signed: Sequence[SealedEvent] = ()) -> None:
-    """Peer 0 says where to begin, and shows what the publishers of some events have signed."""
+def begin(
+    town: Town,
+    head: SealedEvent,
+    *had: Had,
+    signed: Sequence[SealedEvent] = (),
+    tips: Sequence[SealedEvent] = (),
+) -> None:
+    """Peer 0 says where to begin, shows what the publishers of some events have signed, and names
+    the latest events of others."""
     proofs = [history_kit.stated(event) for event in signed]
     told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had), proofs=proofs)
-    history_kit.hear(town, 1, 0, told)
+    history_kit.hear(town, 1, 0, replace(told, tips=[event.cid for event in tips]))
 
 
 def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
@@ -165,6 +173,65 @@ def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
     begin(town, three, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1), signed=[one])
     hear(town, three, branch, one)
     assert handed(town) == [three.cid, branch.cid]
+
+
+def test_nor_where_the_beginning_itself_is_the_proof() -> None:
+    """Campaign seed 147263673032425: the member had the stream from its store, and nothing that its
+    publisher signed but the events themselves."""
+    town = waiting()
+    one = sealed(1, created_ms=1 << 40)
+    two = sealed(2, one, created_ms=1 << 40)
+    three = sealed(3, two, created_ms=1 << 40)
+    begin(town, three, Had(three.publisher, 1, 3))
+    hear(town, three, one, two)
+    assert handed(town) == [three.cid]
+
+
+def test_nor_where_the_latest_event_of_its_publisher_is() -> None:
+    """Campaign seed 127773218470957: the member got it as a block, without a statement."""
+    town = waiting()
+    one = sealed(1, created_ms=1 << 40)
+    two = sealed(2, one, created_ms=1 << 40)
+    three = sealed(1, two, by=8)
+    begin(town, three, Had(two.publisher, 1, 2), Had(three.publisher, 1, 1), tips=[two])
+    hear(town, three, one)  # may lie before the beginning, or not
+    assert handed(town) == [three.cid]
+    hear(town, two)
+    town.run(20_000)
+    assert handed(town) == [three.cid]
+    restart(town)
+    hear(town, one, two)
+    assert handed_now(town) == []
+
+
+def test_an_event_that_nobody_has_keeps_others_back_for_some_seconds() -> None:
+    """A member that was asked claims to have had all there will ever be, and to have proof."""
+    town = waiting()
+    nobodys = sealed(9, by=7)
+    one = sealed(1)
+    two = sealed(2, one, created_ms=1 << 40)
+    town.world.network.set_conditions(Conditions(loss_percent=100))  # it does not answer either
+    begin(town, one, Had(one.publisher, 1, EVERYTHING), tips=[nobodys])
+    hear(town, one, two)
+    town.run(5_000)
+    assert handed(town) == [one.cid]
+    town.run(30_000)
+    assert handed(town) == [one.cid, two.cid]
+
+
+def test_a_member_names_the_latest_events_that_it_has_no_statement_of() -> None:
+    town = waiting()
+    one = sealed(1)
+    two = sealed(2, one)
+    begin(town, two)
+    hear(town, two)
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert told.tips == []
+    restart(town)
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert (told.proofs, told.tips) == ([], [two.cid])
 
 
 def test_what_lies_before_is_known_however_late_it_comes() -> None:

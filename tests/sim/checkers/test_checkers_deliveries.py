@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nameless import contact_of, unsigned_run
 from weft.ids import Topic
+from weft.protocol import publication
 from weft.protocol.seam import Answer, Outcome
 from weft.sim.checkers.deliveries import (
+    LIARS_ASKED,
     check_answers,
     check_complete,
     check_genuine,
@@ -85,6 +89,27 @@ def test_a_receipt_counts_that_another_peer_gave() -> None:
     texts = check_complete(record, receipts=True)
     assert len(texts) == 2
     assert all("its publisher was told at 100 ms that it is delivered" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("liars", "members", "owed"),
+    [(19, 2, True), (20, 2, False), (20, 19, False), (20, 20, True), (40, 40, True)],
+)
+def test_a_receipt_is_worth_nothing_where_liars_are_most_and_all_that_are_asked(
+    liars: int, members: int, owed: bool
+) -> None:
+    """Two members stay and never get it; the others left after it was published."""
+    record = _sound()
+    record.deliveries = []
+    record.stays[0].end_ms = 90
+    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, 9), RUN))]
+    for peer in range(3, 1 + members):
+        record.stays.append(Stay(peer, 1, TOPIC, start_ms=10, joined_ms=20, end_ms=900))
+    assert len(check_complete(record, receipts=True, liars=liars)) == (2 if owed else 0)
+
+
+def test_as_many_are_asked_as_the_checker_thinks() -> None:
+    assert LIARS_ASKED == publication.ENOUGH
 
 
 def test_latecomers_and_leavers_are_owed_nothing() -> None:

@@ -59,5 +59,9 @@ def test_streams_that_lack_something_in_the_end_are_told() -> None:
     assert text == (
         "peer 1 at 99 ms: 20 events of /sports wait for 1 that are missing, and it is still reading"
     )
+    withheld = PeerState(1, streams={SPORTS: StreamState(20, 1, publishers=(3, 4))})
+    assert check_complete_streams({1: withheld}, 99, honest=3) == []
+    assert len(check_complete_streams({1: withheld}, 99, honest=4)) == 1  # one is honest
+    assert len(check_complete_streams({1: withheld}, 99)) == 1
     reading = PeerState(2, streams={SPORTS: StreamState(reading=True)})
     assert len(check_complete_streams({2: reading}, 99)) == 1

@@ -438,7 +438,7 @@ class History(Delivery):
         if found is None:
             return False
         stream = found.stream
-        waits = cid in stream.dag.room or cid in stream.baseline
+        waits = cid in stream.dag.room or cid in {**stream.baseline, **stream.tips}
         return found.reading or waits or cid in self.fetch
 
     def lies_before(self, event: SealedEvent) -> bool:
@@ -722,16 +722,17 @@ class History(Delivery):
         sequence = record.sequence if record is not None else 0
         version = record.value if record is not None else None
         heads = stream.heads(self.streams.unsettled) if stream.begun else []
-        told, proofs = None, []
+        told, proofs, tips = None, [], []
         if seen and stream.begun:
             told = stream.told()
             recent = self._recent(stream.topic)
             signed = recent.seen() if recent is not None else []
             proofs = [one for one in signed if one.sealed][:SEEN_MAX]
+            tips = stream.seen.tips(proofs)
         if answer:
             found.note_asked(to.peer)
-        heads_of = Heads(stream.topic, heads, answer, sequence, version, told, proofs=proofs)
-        self._ctx.send(to, heads_of)
+        words = Heads(stream.topic, heads, answer, sequence, version, told, True, proofs, tips)
+        self._ctx.send(to, words)
 
     def _tell_from_outside(self, topic: Topic, member: Contact) -> None:
         """A member may lack what is stored here, be it only as the parent of another event."""

@@ -458,6 +458,7 @@ class Reader:
             if self._wanted is None:
                 self._wanted = self._since
         self.on_member(None)
+        self._take_proven()
         if not self.reading:
             self._fetch.want(self._topic, self.stream.dag.missing(), None)
 
@@ -475,6 +476,12 @@ class Reader:
         for event, source, hops in self.stream.take_early():
             self.take(event, source, hops, early=True)
 
+    def _take_proven(self) -> None:
+        """How far the past goes is shown, or will not be: the events that waited for that."""
+        if self.stream.begun and self.stream.early and not self.stream.proving:
+            for event, source, hops in self.stream.take_early():
+                self.take(event, source, hops)
+
     def take(
         self,
         event: SealedEvent,
@@ -485,6 +492,7 @@ class Reader:
     ) -> Result:
         """Put an event in its place, and see to what it lacks. `paged`: it came in a page."""
         taken = self._streams.add(self.stream, event, source, hops, early)
+        self._take_proven()
         if taken.no_room:
             self._on_no_room(source)
             return Result.NO_ROOM

@@ -29,8 +29,11 @@ from elsewhere, and is. Only a member that was asked is believed, and its bare w
 what was created before the beginning: a branch that was cut off for long may still name that, but a
 number that no publisher signed makes nothing old that a publisher creates later. A publisher's
 clock may be fast, so the member shows what publishers have signed lately (`Statement`s); up to the
-numbers in these dates do not matter for `recent_ms`. A subscriber that asks for the past wants all
-of that, and gets it even late.
+numbers in these dates do not matter for `recent_ms`. Of what it has stored, or got as a block, it
+has no statement, but the event is signed itself: it names the latest ones (`tips`), which the
+subscriber gets and looks at. The heads that it begins with prove their numbers likewise. What may
+lie before waits meanwhile. A subscriber that asks for the past wants all of that, and gets it even
+late.
 
 The beginning outlives the peer's life: what it was told is stored with the events. A later life
 that went on from the stored events alone would take an ancestor of them that was passed over for
@@ -66,7 +69,7 @@ from weft.protocol.delivery import DELIVER_MESSAGE, trace_rejected, trace_run
 from weft.protocol.history.fetch import Fetch, Providers
 from weft.protocol.history.storage import Storage
 from weft.protocol.history.versions import Versions, Waiting
-from weft.protocol.seam import Deliver
+from weft.protocol.seam import Deliver, Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules.hierarchy import claimed_origin
 from weft.store.interface import Store
@@ -76,6 +79,8 @@ HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
 SEEN_MAX = 256
 """guess: publishers about which a new subscriber is told what came before it."""
+TIPS_MAX = 64
+"""guess: events that a new subscriber gets only to see their numbers; blocks of some 300 bytes."""
 
 
 class Head(Struct, frozen=True, array_like=True, gc=False):
@@ -105,8 +110,12 @@ class Heads(Message, frozen=True, tag=60):
     kept: bool = True  # False: the sender keeps no history, so it has no word to begin with
     # With `seen`: what publishers have signed lately.
     proofs: Annotated[list[Statement], Meta(max_length=SEEN_MAX)] = []
+    # … and the latest events of other publishers, which are signed themselves.
+    tips: Annotated[list[WireCid], Meta(max_length=TIPS_MAX)] = []
 
 
+_PROOF_MS = 10_000
+"""guess: a block is asked for some times within that, where messages get lost."""
 _LEFT_MAX = 256
 """guess: topics unsubscribed from of which this peer remembers what it has had."""
 _RECALLED_MAX = 1_024
@@ -133,10 +142,11 @@ _WHY = {
 class Seen:
     """Which events a member has had: the highest number of each publisher's lives."""
 
-    __slots__ = ("_highest",)
+    __slots__ = ("_highest", "_tips")
 
     def __init__(self, publishers_max: int, told: Iterable[Had] = ()) -> None:
         self._highest: BoundedDict[tuple[PeerId, int], int] = BoundedDict(publishers_max)
+        self._tips: BoundedDict[tuple[PeerId, int], Cid] = BoundedDict(TIPS_MAX)  # of these events
         for had in told:
             self.add(had)
 
@@ -146,7 +156,16 @@ class Seen:
     def note(self, event: SealedEvent) -> None:
         named = number_of(event)
         if named is not None:
+            if named[2] >= self._highest.get(named[:2], 0):
+                self._tips.renew(named[:2], event.cid)
             self._note(named[:2], named[2])
+
+    def tips(self, signed: Iterable[Statement]) -> list[Cid]:
+        """The latest events of publishers whose statements do not reach as far."""
+        proven = {(one.publisher, one.incarnation): one.last for one in signed}
+        return [
+            cid for key, cid in self._tips.items() if self._highest.get(key, 0) > proven.get(key, 0)
+        ]
 
     def _note(self, key: tuple[PeerId, int], number: int) -> None:
         self._highest.renew(key, max(number, self._highest.get(key, 0)))
@@ -199,10 +218,12 @@ class TopicStream:
         "_former",
         "_gaps",
         "_proven",
+        "_proven_by",
         "baseline",
         "begun",
         "dag",
         "seen",
+        "tips",
         "topic",
         "wants_past",
     )
@@ -228,6 +249,8 @@ class TopicStream:
         self.wants_past = since is not None
         self.begun = bool(stored.heads) or since is not None
         self.baseline: dict[Cid, None] = {}
+        self.tips: dict[Cid, None] = {}  # that show how far what lies before the beginning goes
+        self._proven_by: Millis = 0  # what may lie before the beginning waits for these until then
         self.seen = left.seen if left is not None else self._recall(library, stored.heads)
         self._gaps = dict.fromkeys(library.missing(topic))
         self._former: Seen | None = None  # what was had before this subscription
@@ -270,7 +293,11 @@ class TopicStream:
         self._begin_after(Beginning(until_ms, told, proven))
         heads = word.heads if word is not None else []
         self.baseline = {head.cid: None for head in heads if not self.dag.knows(head.cid)}
-        return list(self.baseline)
+        tips = word.tips if word is not None else []
+        unknown = [cid for cid in tips if not self.dag.knows(cid)]
+        self.tips = dict.fromkeys(cid for cid in unknown if cid not in self.baseline)
+        self._proven_by = ctx.now + _PROOF_MS
+        return [*self.baseline, *self.tips]
 
     def _proven_of(self, told: Iterable[Had], proofs: Iterable[Statement]) -> list[Had]:
         """How far what a member says is what publishers have signed."""
@@ -286,6 +313,30 @@ class TopicStream:
             last = min(number, statement.last)
             proven.append(Had(statement.publisher, statement.incarnation, last))
         return proven
+
+    def prove(self, event: SealedEvent) -> bool:
+        """An event that the word named shows that its publisher has come so far; whether that was
+        to be shown."""
+        named = number_of(event)
+        if named is None or (event.cid not in self.tips and event.cid not in self.baseline):
+            return False
+        self.tips.pop(event.cid, None)
+        began = self._beginning
+        proven = [*began.proven, Had(*named)]
+        self._begin_after(Beginning(began.until_ms, began.told, proven))
+        return True
+
+    def awaits_proof(self, event: SealedEvent) -> bool:
+        """Whether an event lies before the beginning by bare word, which may be proven yet."""
+        if not self.proving or self.wants_past or event.cid in self.baseline:
+            return False
+        return self._covered.covers(event) and not self.is_before(event)
+
+    @property
+    def proving(self) -> bool:
+        """Whether it is still to be shown how far back the beginning lies. A member that names what
+        it does not have keeps nothing back for long."""
+        return bool(self.tips) and self._ctx.now < self._proven_by
 
     def want_past(self) -> None:
         """A subscriber asks for the past, perhaps after others that did not."""
@@ -599,6 +650,11 @@ class Streams:
         if dag.knows(event.cid, event.height):
             self._fetch.forget(event.cid)
             return Taken(True)
+        if state.prove(event):
+            self._storage.begin(state.topic, state.beginning.encode())
+        if not early and state.awaits_proof(event):
+            state.wait(event, source, hops)
+            return Taken(True)
         if state.is_before(event) and not early and event.cid not in state.baseline:
             self._pass_over(state, event)
             return Taken(True)
@@ -661,6 +717,7 @@ class Streams:
         if state is None:
             return
         state.baseline.pop(cid, None)
+        state.tips.pop(cid, None)
         if state.dag.awaits(cid):
             self.give_up(state, (cid,))
         elif not hearsay:  # the parent of an event that was stored in an earlier life

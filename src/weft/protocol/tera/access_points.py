@@ -41,7 +41,7 @@ from weft.protocol.context import Context, Late, LookupDone, require, require_po
 from weft.protocol.defence import Quota
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import Advert, AdvertList, Cyclon
-from weft.protocol.publication import AVOID_MAX
+from weft.protocol.publication import AVOID_MAX, KNOWN_MAX
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import tera as rules
@@ -86,6 +86,7 @@ class LookupWalk(Message, frozen=True, tag=11):
     avoid: Annotated[list[WirePeerId], Meta(max_length=AVOID_MAX)] = []  # known to be stale
     attempt: Attempt = 0  # of the lookup: walks of the one before may still report
     passed: Annotated[list[WirePeerId], Meta(max_length=PASSED_MAX)] = []  # visited last
+    avoid_too: Annotated[list[WirePeerId], Meta(max_length=KNOWN_MAX)] = []  # or asked already
 
 
 class LookupHit(Message, frozen=True, tag=12):
@@ -332,7 +333,7 @@ class Lookup:
         `avoid` names access points that turned out stale: others may still have them.
         """
         number = self._ctx.bits(_NUMBER) >> 1  # not to be guessed by strangers
-        avoided = list(avoid)[:AVOID_MAX]
+        avoided = list(avoid)[: AVOID_MAX + KNOWN_MAX]
         known = self._known(topic, avoided)
         if known is not None:
             self._ctx.tell(done(number, topic, (known,)))
@@ -383,7 +384,15 @@ class Lookup:
         search.died = False
         search.serial = ctx.next_serial()
         self._timers[search.serial] = number
-        walk = LookupWalk(search.topic, ctx.me, number, steps - 1, search.avoid, search.tries - 1)
+        walk = LookupWalk(
+            search.topic,
+            ctx.me,
+            number,
+            steps - 1,
+            search.avoid[:AVOID_MAX],
+            search.tries - 1,
+            avoid_too=search.avoid[AVOID_MAX:],
+        )
         for contact in starts:
             ctx.send(contact, walk)
         late_ms = min(_LATE_MS, tera.lookup_timeout_ms)
@@ -406,7 +415,8 @@ class Lookup:
             answer = ctx.me
         elif not home:
             answer = self._table.find(message.topic)
-        if answer is not None and answer.peer not in (message.origin.peer, *message.avoid):
+        not_wanted = (message.origin.peer, *message.avoid, *message.avoid_too)
+        if answer is not None and answer.peer not in not_wanted:
             ctx.send(message.origin, LookupHit(message.lookup, answer))
             return
         steps = min(message.steps, ctx.config.tera.lookup_visits_max)

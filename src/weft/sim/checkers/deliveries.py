@@ -16,6 +16,10 @@ from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, S
 
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
 
+LIARS_ASKED = 20
+"""Whoever publishes from outside asks so many that say they are in a topic, if there are as many
+(SECURITY.md): fewer liars are never all of them."""
+
 
 def event_text(key: EventKey) -> str:
     topic, publisher, incarnation, number = key
@@ -33,7 +37,7 @@ class _Known:
     because: str
 
 
-def check_complete(record: Record, receipts: bool = False) -> list[str]:
+def check_complete(record: Record, receipts: bool = False, liars: int = 0) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
     That is owed for an event that some peer still holds: one that delivered it to its own
@@ -42,14 +46,17 @@ def check_complete(record: Record, receipts: bool = False) -> list[str]:
 
     With `receipts`, as where peers lie, an event is owed as well if its publisher lives and was
     told by another peer that it is delivered, whichever had said so. A member that publishes is
-    told by itself, at once: what it holds is owed for as long as it stays, as above.
+    told by itself, at once: what it holds is owed for as long as it stays, as above. Where so many
+    lie (`liars`) that they may be all that a publisher asks, and most of those that could be, its
+    receipt is worth nothing.
     """
     deliveries = record.deliveries_by_event()
     lasting = _lasting_stays(record)
     known = _known_events(record, deliveries, lasting)
     if receipts:
         for key, told in _receipts(record):
-            known.setdefault(key, told)
+            if not _outnumbered(record, key[0], told.published_ms, liars):
+                known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
         got = {(d.peer, d.life) for d in deliveries.get(key, ())}
@@ -111,6 +118,15 @@ def _acceptances(
                 because = f"access point {access_point} had accepted it by {at_ms} ms and holds it"
                 key = event_key(publication.topic, event)
                 yield key, _Known(publication.at_ms, because)
+
+
+def _outnumbered(record: Record, topic: Topic, at_ms: int, liars: int) -> bool:
+    """Whether more peers lie than were in a topic then, and more than a publisher asks."""
+    members = sum(
+        stay.topic == topic and stay.start_ms <= at_ms and (stay.end_ms or at_ms) >= at_ms
+        for stay in record.stays
+    )
+    return liars >= LIARS_ASKED and liars > members
 
 
 def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:

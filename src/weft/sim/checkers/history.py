@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic, cid_text
-from weft.sim.checkers.state import PeerState
+from weft.sim.checkers.state import PeerState, StreamState
 from weft.sim.record import Record
 from weft.store.interface import Store
 from weft.store.reader import read_all
@@ -88,16 +88,25 @@ def _note_ancestors(
             ahead += parents.get(cid, ())
 
 
-def check_complete_streams(states: Mapping[int, PeerState], at_ms: int) -> list[str]:
+def check_complete_streams(
+    states: Mapping[int, PeerState], at_ms: int, honest: int | None = None
+) -> list[str]:
     """Once it has been quiet for a while, no event waits for a parent and no peer is still reading:
-    a peer goes on looking for what it lacks until it comes or is given up."""
+    a peer goes on looking for what it lacks until it comes or is given up. A hostile publisher
+    (those have the numbers from `honest` on) may withhold what its own events follow, which takes
+    minutes to be given up: its events may wait for that, no others."""
     return [
         f"peer {peer} at {at_ms} ms: {stream.waiting} events of {topic} wait for "
         f"{stream.missing} that are missing" + (", and it is still reading" * stream.reading)
         for peer, state in states.items()
         for topic, stream in state.streams.items()
-        if stream.waiting or stream.missing or stream.reading
+        if stream.reading or ((stream.waiting or stream.missing) and not _withheld(stream, honest))
     ]
+
+
+def _withheld(stream: StreamState, honest: int | None) -> bool:
+    """Whether all events that wait are of hostile publishers."""
+    return honest is not None and all(one >= honest for one in stream.publishers)
 
 
 def check_answered(record: Record, stores: Stores) -> list[str]:

@@ -47,6 +47,7 @@ class StreamState:
     waiting: int = 0  # events that lack parents
     missing: int = 0  # parents that they lack
     reading: bool = False
+    publishers: tuple[int, ...] = ()  # whose events wait
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _state_of(index: int, peer: Peer, index_of: IndexOf) -> PeerState:
         access_points=peer.routing.access_points,
         pending=peer.publishing.waiting,
         topics={topic: _topic_state(part, index_of) for topic, part in topics.items()},
-        streams={topic: _stream_state(part) for topic, part in streams.items()},
+        streams={topic: _stream_state(part, index_of) for topic, part in streams.items()},
     )
 
 
@@ -100,9 +101,10 @@ def _topic_state(part: OverlayPart, index_of: IndexOf) -> TopicState:
     )
 
 
-def _stream_state(part: Reader) -> StreamState:
+def _stream_state(part: Reader, index_of: IndexOf) -> StreamState:
     dag = part.stream.dag
-    return StreamState(dag.waiting, len(dag.missing()), part.reading)
+    publishers = tuple(sorted(_indices(dag.room.publishers(), index_of)))
+    return StreamState(dag.waiting, len(dag.missing()), part.reading, publishers)
 
 
 def _indices(peers: Iterable[PeerId], index_of: IndexOf) -> tuple[int, ...]:
