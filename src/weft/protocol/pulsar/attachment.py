@@ -350,7 +350,7 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
-        # For the sake of sharing: who was asked in which tree, and in which cycle.
+        # For the sake of sharing: trees, the peers asked there, and in which cycle each was.
         self._place = ranking(ctx.me.peer)
         self._shared: BoundedDict[tuple[Topic, PeerId], int] = BoundedDict(_SHARED_MAX)
         self.roots = Roots(ctx, dht, trees, self._hand_over)
