@@ -66,6 +66,18 @@ def test_settings_are_read_into_their_places(tmp_path: Path) -> None:
         ("[protocol.cyclon]\nview_size = 1", "[protocol.cyclon] cyclon.view_size must be 2 to 63"),
         ("[protocol]\ncapacity = 0", "capacity: from 0.1 to 100, where a usual peer has 1"),
         ("[protocol]\ncapacity = nan", "capacity: from 0.1 to 100"),
+        (
+            "[protocol]\nrouting = 'flood'\n[protocol.stan]\nenabled = true",
+            "stan.enabled: the flood has no links of topics",
+        ),
+        (
+            "[protocol]\nrouting = 'topic-dht'\n[protocol.stan]\nenabled = true",
+            "stan.enabled: the trees of the topic-aware DHT share links as they are",
+        ),
+        (
+            "[protocol]\nrouting = 'pulsarcast'\n[protocol.stan]\nenabled = true\nlean = true",
+            "stan.lean: only TERA's walks tell which topics others are in",
+        ),
         ("[protocol.dissemination]\nscheme = 'loud'", "'protocol.dissemination.scheme'"),
     ],
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chi_square import chi_square_p
+from weft.ids import PeerId
 from weft.rules import stan
 
 numbers = st.integers(0, 2**64 - 1)
@@ -94,3 +96,85 @@ def test_a_view_adopts_a_quarter_and_always_one() -> None:
     assert stan.adopts(2, 12)
     assert not stan.adopts(3, 12)
     assert not stan.adopts(0, 12, found=False)
+
+
+# --- routings without walks -----------------------------------------------------------------------
+
+PEERS = [PeerId(bytes([number]) * 32) for number in range(24)]
+peers = st.sampled_from(PEERS)
+
+
+def test_both_ends_rank_each_other_alike_and_nobody_is_favoured() -> None:
+    for one in PEERS:
+        for other in PEERS:
+            assert stan.ranking(one)(other) == stan.ranking(other)(one)
+    names = [PeerId(number.to_bytes(32, "big")) for number in range(2000)]
+    firsts = Counter(min(PEERS, key=stan.ranking(name)) for name in names)
+    assert chi_square_p([firsts[other] for other in PEERS]) > 1e-4
+
+
+@given(st.lists(peers, max_size=60), st.integers(1, 8))
+def test_a_view_that_gives_way_ends_with_those_that_rank_first(
+    found: list[PeerId], most: int
+) -> None:
+    """In whatever order they were found, and however often."""
+    place = stan.ranking(PEERS[0])
+    view: list[PeerId] = []
+    for one in found:
+        if one in view:
+            continue
+        if len(view) == most:
+            view.append(one)
+            view.remove(stan.gives_way(view[:-1], one, place))
+        else:
+            view.append(one)
+    assert sorted(view) == sorted(sorted(set(found), key=place)[:most])
+
+
+@given(peers, st.sets(peers), st.sets(peers))
+def test_a_leaf_asks_the_first_it_is_linked_to_elsewhere_and_none_if_its_parent_is_one(
+    parent: PeerId, elsewhere: set[PeerId], asked: set[PeerId]
+) -> None:
+    place = stan.ranking(PEERS[0])
+    chosen = stan.shared_parent(parent, elsewhere, asked, place)
+    left = elsewhere - asked
+    if parent in elsewhere or not left:
+        assert chosen is None
+    else:
+        assert chosen == min(left, key=place)
+
+
+@given(st.integers(2, 6), st.integers(4, 10), st.randoms(use_true_random=False))
+def test_moves_to_shared_parents_never_need_more_connections_and_end(
+    topics: int, members: int, dice: Random
+) -> None:
+    """Leaves of trees that all have the same members move one after the other, below any member
+    that has a place."""
+    group = PEERS[:members]
+    trees: list[dict[PeerId, PeerId]] = []  # by member, its parent
+    for _ in range(topics):
+        order = dice.sample(group, members)
+        trees.append({one: dice.choice(order[: at + 1]) for at, one in enumerate(order[1:])})
+
+    def links(one: PeerId, tree: dict[PeerId, PeerId]) -> set[PeerId]:
+        return {child for child, above in tree.items() if above == one} | {tree.get(one, one)}
+
+    def connections() -> int:
+        return len({frozenset(link) for tree in trees for link in tree.items()})
+
+    steps = 0
+    moved = True
+    while moved:
+        moved = False
+        for tree in trees:
+            for one, parent in list(tree.items()):
+                leaf = one not in tree.values()
+                others = {peer for each in trees if each is not tree for peer in links(one, each)}
+                chosen = stan.shared_parent(parent, others - {one}, (), stan.ranking(one))
+                if leaf and chosen is not None:
+                    before = connections()
+                    tree[one] = chosen
+                    assert connections() < before
+                    moved = True
+                    steps += 1
+    assert steps <= topics * members

@@ -73,6 +73,8 @@ class Config:
         bounds = f"from {CAPACITY_LEAST:g} to {CAPACITY_MOST:g}"
         within = CAPACITY_LEAST <= self.capacity <= CAPACITY_MOST
         require(within, f"capacity: {bounds}, where a usual peer has 1")
+        if self.stan.enabled:
+            self._check_sharing()
         for root in self.hierarchies:
             try:
                 parse_root(root)
@@ -80,3 +82,13 @@ class Config:
                 raise ValueError(f"hierarchies: {error}") from error
         if self.routing in _ON_THE_DHT and not self.dht.enabled:
             object.__setattr__(self, "dht", replace(self.dht, enabled=True))
+
+    def _check_sharing(self) -> None:
+        """Where a routing leaves nothing to choose by StaN's ranking, switching it on is a mistake
+        (docs/protocols/stan.md, Under other routings)."""
+        flooded = "stan.enabled: the flood has no links of topics, all events share one overlay"
+        require(self.routing != "flood", flooded)
+        trees = "stan.enabled: the trees of the topic-aware DHT share links as they are; gossip can"
+        require(self.routing != "topic-dht" or self.topic_dht.gossips, trees)
+        told = "stan.lean: only TERA's walks tell which topics others are in"
+        require(self.routing == "tera" or not self.stan.lean, told)

@@ -28,10 +28,12 @@ Beyond the paper, each switchable:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from hashlib import blake2b
 
+from weft.ids import PeerId
 from weft.rules.draw import MASK64, absorb, stream_of
+from weft.rules.tree import pair_weight
 
 _WEIGHT = absorb(0, stream_of("stan.weight"))
 CONNECTED_WITH = 0.99
@@ -94,6 +96,42 @@ def kept(
         return (other not in first, weigh(other), other)
 
     return sorted(others, key=place)[:wanted]
+
+
+def ranking(me: PeerId) -> Callable[[PeerId], int]:
+    """How early the peer `me` wants a connection to another one, alike in all topics and at both
+    ends; the lowest first. For routings other than TERA, whose neighbours are found without walks.
+    """
+    at = number_of(me)
+
+    def place(other: PeerId) -> int:
+        there = number_of(other)
+        return pair_weight(weight(at, there), weight(there, at))
+
+    return place
+
+
+def gives_way(view: Iterable[PeerId], newcomer: PeerId, place: Callable[[PeerId], int]) -> PeerId:
+    """Of a full view and a member that was found, the one that ranks last and is not kept. What
+    remains of any number of members that were found, in whatever order, are those that rank first
+    (Algorithm 2, lines 16 and 17, one member at a time)."""
+    return max((*view, newcomer), key=lambda one: (place(one), one))
+
+
+def shared_parent(
+    parent: PeerId,
+    elsewhere: Collection[PeerId],
+    asked: Container[PeerId],
+    place: Callable[[PeerId], int],
+) -> PeerId | None:
+    """Which peer a leaf of a tree asks to be its parent in place of the one it has, so that one
+    connection less is needed: of the peers that it is linked to for other topics, the one that
+    ranks first and was not asked yet. None if there is no other, or if the connection to the parent
+    is needed elsewhere as well. Every move gives up a connection and opens none, so moves end."""
+    if parent in elsewhere:
+        return None
+    others = [one for one in elsewhere if one not in asked]
+    return min(others, key=lambda one: (place(one), one), default=None)
 
 
 def is_from_afar(steps: int) -> bool:

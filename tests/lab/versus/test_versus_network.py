@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from weft.ids import Topic
+from weft.lab.experiments import versus
+from weft.lab.sources import Source
 from weft.lab.versus.crowd import Publications, Universe
 from weft.lab.versus.network import WINDOW_MS, Fault, FaultKind, VersusRun
 from weft.lab.versus.systems import OURS, REFERENCES, SYSTEMS, default_system
@@ -63,6 +66,41 @@ def test_a_partition_cuts_and_heals() -> None:
     network = run.net.world.network
     assert network.cut > 0
     assert not any(network.is_cut(a, b) for a in range(12) for b in range(12))
+
+
+def test_with_a_store_all_that_was_published_while_the_halves_were_apart_arrives() -> None:
+    """They are apart until events are no longer held for repair."""
+    fault = Fault("kept", versus.KEPT_S)
+    run, records = played("tera-tree", fault)
+    network = run.net.world.network
+    assert network.cut > 0
+    healed_ns = (run.from_ms + fault.level * 1_000) * 1_000_000
+    delivered = [each for each in records if each["type"] == "DELIVER_MESSAGE"]
+    assert len(delivered) == 6 * 8
+    late = sum(each["timestamp"] >= healed_ns for each in delivered)
+    assert 0 < late < len(delivered)
+    held_ms = run.net.config.dissemination.recent_ms
+    assert fault.level * 1_000 - WINDOW_MS > held_ms
+
+
+def test_faults_strike_the_default_the_best_and_the_references_on_every_source(
+    tmp_path: Path,
+) -> None:
+    """In the full size; the quick one has five minutes."""
+    sources = {
+        "grid": Source("grid"),
+        "trace": Source("wikipedia_edits", tmp_path, tmp_path / "subs.csv.gz"),
+        "own": Source("mine", tmp_path),
+    }
+    asked = {default_system().name, *versus.BEST, *(each.name for each in REFERENCES)}
+    for name, source in sources.items():
+        full = [each for each in versus.points("full", source) if each["fault"] != "calm"]
+        assert {each["system"] for each in full} == asked
+        assert {each["fault"] for each in full} == {*versus.FAULTS["full"], "kept"}
+        quick = [each for each in versus.points("quick", source) if each["fault"] != "calm"]
+        assert bool(quick) == (name != "trace")
+    calm = [each for each in versus.points("full", sources["trace"]) if each["fault"] == "calm"]
+    assert [each["system"] for each in calm] == list(SYSTEMS)
 
 
 def test_hostile_peers_pass_nothing_on_and_leave_no_record() -> None:

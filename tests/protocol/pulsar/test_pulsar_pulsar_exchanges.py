@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from protocol_kit import Rig, T, answers, contact, delivered, event, proven_run, sent, told
+from dataclasses import replace
+
+from protocol_kit import (
+    Rig,
+    T,
+    answers,
+    contact,
+    delivered,
+    event,
+    number_of,
+    proven_run,
+    sent,
+    told,
+)
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Cyclon, Pulsar
+from weft.protocol.config import Config, Cyclon, Pulsar, Stan
 from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest, Neighbour
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
@@ -645,3 +658,77 @@ def test_a_stranger_has_a_share_of_long_answers_and_a_link_has_all() -> None:
     joins = [sent(rig.hear(7, TreeJoin(T, True, False, True)), TreeJoinReply) for _ in range(asked)]
     told_at_length = [reply for [(_, reply)] in joins if reply.seen]
     assert 0 < len(told_at_length) < asked // 10
+
+
+# --- sharing --------------------------------------------------------------------------------------
+
+OTHER = Topic("/other")
+SHARING = replace(CONFIG, stan=Stan(enabled=True))
+
+
+def leaf_of_two(parent: int, other: int) -> Rig:
+    """A leaf of two trees, below one peer in each."""
+    rig = Rig(1, SHARING)
+    rig.meet(parent, other)
+    rig.do(seam.Subscribe(1, T))
+    rig.do(seam.Subscribe(2, OTHER))
+    rig.wait(20_000)  # nobody answers, so it is a root of both
+    branch_of(rig).take_parent(contact(parent), True)
+    branch_of(rig, OTHER).take_parent(contact(other), True)
+    return rig
+
+
+def joins(rig: Rig, beat: int) -> list[tuple[int, TreeJoin]]:
+    """What is asked in one more cycle, in which a beat comes down both trees."""
+    asked = sent(rig.cycle(), TreeJoin)
+    for topic, branch in trees_of(rig).items():
+        assert branch.parent is not None
+        rig.hear(number_of(branch.parent), TreeFamily(topic, beat, 0, True, [], [], []))
+    return asked
+
+
+def test_a_leaf_asks_whom_it_is_linked_to_elsewhere_and_moves_for_a_place_alone() -> None:
+    rig = leaf_of_two(5, 6)
+    [(to, first)] = joins(rig, beat=1)
+    assert (to, first.topic) in ((6, T), (5, OTHER))
+    refused = rig.hear(to, TreeJoinReply(first.topic, False, False, [contact(9)]))
+    assert sent(refused, TreeJoin) == []  # a stranger in the parent's place would save nothing
+    [(to, join)] = joins(rig, beat=2)
+    assert join.topic != first.topic  # the same is not asked again at once
+    moved = rig.hear(to, TreeJoinReply(join.topic, True, True))
+    assert sent(moved, TreeLeave) == [({T: 5, OTHER: 6}[join.topic], TreeLeave(join.topic))]
+    linked = {peer for branch in trees_of(rig).values() for peer in branch.links()}
+    assert linked == {contact(to).peer}
+    assert joins(rig, beat=3) == []  # nothing is left to share
+
+
+def test_a_member_that_has_children_stays_where_it_is() -> None:
+    rig = leaf_of_two(5, 6)
+    for topic in (T, OTHER):
+        assert sent(rig.hear(7, TreeJoin(topic, True)), TreeJoinReply)[0][1].accepted
+    assert joins(rig, beat=1) == []
+
+
+def test_two_leaves_that_ask_each_other_both_refuse() -> None:
+    rig = leaf_of_two(5, 6)
+    [(to, join)] = sent(rig.cycle(), TreeJoin)
+    answer = sent(rig.hear(to, TreeJoin(join.topic, True)), TreeJoinReply)
+    assert [one.accepted for _, one in answer] == [False]
+    rig.hear(to, TreeJoinReply(join.topic, False))
+    answer = sent(rig.hear(to, TreeJoin(join.topic, True)), TreeJoinReply)
+    assert [one.accepted for _, one in answer] == [True]
+
+
+def test_who_does_not_answer_in_time_is_told_that_there_is_no_link() -> None:
+    rig = leaf_of_two(5, 6)
+    [(to, join)] = sent(rig.cycle(), TreeJoin)
+    late = rig.wait(1_000)
+    assert sent(late, TreeLeave) == [(to, TreeLeave(join.topic))]
+    assert sent(rig.hear(to, TreeJoinReply(join.topic, True)), TreeLeave)[0][0] == to
+
+
+def test_a_leaf_that_loses_its_parent_does_not_wait_for_whom_it_asked_to_share() -> None:
+    rig = leaf_of_two(5, 6)
+    [(_, join)] = sent(rig.cycle(), TreeJoin)
+    rig.lose({T: 5, OTHER: 6}[join.topic])
+    assert branch_of(rig, join.topic).rendezvous  # it knows nobody else

@@ -29,8 +29,9 @@ TREES = replace(
     routing="pulsarcast",
     dht=c.Dht(k=4, spare=2, alpha=2),
     pulsar=c.Pulsar(rendezvous=2, children_max=2, patience_cycles=2, trees_max=4),
+    stan=replace(TINY.stan, lean=False),
 )
-FLOOD = replace(TINY, routing="flood")
+FLOOD = replace(TINY, routing="flood", stan=c.Stan())
 OWN = (TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync, FloodMember)
 
 

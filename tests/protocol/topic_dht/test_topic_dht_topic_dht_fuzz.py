@@ -41,6 +41,7 @@ CONFIGS = {
             view_max=3,
             gossip_mode="push-pull",
         ),
+        stan=replace(TINY.stan, lean=False, enabled="gossip" in scheme),
     )
     for scheme in SCHEMES
 }

@@ -13,6 +13,7 @@ The faults, all from the beginning of the window:
     loss        so many percent of all messages are lost
     churn       every ten seconds so many percent of the peers crash, each back twenty later
     partition   two halves for so many seconds
+    kept        the same where every peer keeps history; afterwards they have MEET_MS
     crowd       so many percent of the peers come up and subscribe within a second
     hostile     so many percent pass no event on, and else behave as they should
 """
@@ -20,7 +21,7 @@ The faults, all from the beginning of the window:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -32,14 +33,14 @@ from weft.lab.versus.systems import System
 from weft.net.codec import Encoder
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.config import Config
+from weft.protocol.config import Config, History
 from weft.sim.builder import SimNet
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Partition
 from weft.store.interface import Store
 
 FaultKind: TypeAlias = Literal[
-    "calm", "crash", "silent", "loss", "churn", "partition", "crowd", "hostile"
+    "calm", "crash", "silent", "loss", "churn", "partition", "kept", "crowd", "hostile"
 ]
 START_MS = 20_000
 SETTLE_MS = 150_000
@@ -52,6 +53,10 @@ WINDOW_MS = 60_000
 DRAIN_MS = 60_000
 """guess: a fault strikes at the beginning of the window; repair that takes longer than two minutes
 is none."""
+MEET_MS = 600_000
+"""As long as scenarios give a network to converge after all faults (`sim/faults.py`): halves that
+were apart for so long that they have forgotten each other find each other first, by the few peers
+that they remember."""
 CHURN_MS, AWAY_MS = 10_000, 20_000
 CROWD_MS = 1_000
 KNOWN = 3
@@ -104,11 +109,18 @@ class VersusNet(SimNet):
     """The peers of one system."""
 
     def __init__(
-        self, seed: int, system: System, writer: trace.Writer, hostile: Sequence[int], from_ms: int
+        self,
+        seed: int,
+        system: System,
+        writer: trace.Writer,
+        hostile: Sequence[int],
+        from_ms: int,
+        history: bool = False,
     ) -> None:
         encoder = Encoder()
+        config = replace(system.config(), history=History(enabled=history))
         super().__init__(
-            *(seed, system.config(), Conditions()),
+            *(seed, config, Conditions()),
             writer=writer,
             size_of=lambda message: len(encoder.frame(message)),
         )
@@ -151,7 +163,8 @@ class VersusRun:
         )
         hostile = self._chosen if fault.kind == "hostile" else []
         writer = WindowWriter(file, self.from_ms)
-        self.net = VersusNet(seed, system, writer, hostile, self.from_ms)
+        kept = fault.kind == "kept"
+        self.net = VersusNet(seed, system, writer, hostile, self.from_ms, kept)
         for _ in peers:
             self.net.add()
 
@@ -165,7 +178,9 @@ class VersusRun:
         self._schedule_start()
         self._schedule_events()
         self._schedule_fault()
-        self.net.world.run_until(self.from_ms + WINDOW_MS + DRAIN_MS)
+        kept = self.fault.kind == "kept"
+        lasts_ms = self.fault.level * 1_000 + MEET_MS if kept else WINDOW_MS + DRAIN_MS
+        self.net.world.run_until(self.from_ms + lasts_ms)
 
     # --- users ------------------------------------------------------------------------------------
 
@@ -215,7 +230,7 @@ class VersusRun:
         elif kind == "loss":
             lossy = Conditions(loss_percent=level)
             world.at(self.from_ms, partial(world.network.set_conditions, lossy))
-        elif kind == "partition":
+        elif kind in ("partition", "kept"):
             groups = tuple(
                 self.net.dice.below("versus.side", 2, peer) for peer in range(self.universe.peers)
             )

@@ -1,8 +1,10 @@
 """The systems that are compared: weft's routings with each way to spread events and to share links
 that means something, and the references (`weft.references`).
 
-StaN's link sharing ranks the neighbours of TERA's topic overlays, so it goes with TERA's schemes
-alone; the other routings have no links to choose. History changes nothing of what is compared.
+StaN's link sharing ranks the neighbours of TERA's topic overlays and the views that gossip over the
+topic-aware DHT goes by, and moves leaves of Pulsarcast's trees to parents that they are linked to
+anyway. Trees over the topic-aware DHT share their links as they are, and the flood has none of its
+own. History changes nothing of what is compared.
 """
 
 from __future__ import annotations
@@ -49,28 +51,33 @@ class System:
         return config
 
 
+def _made(name: str, title: str, settings: Settings, sharing: bool) -> System:
+    if not sharing:
+        return System(name, title, settings)
+    shared = {**settings, "stan": {"enabled": True}}
+    return System(f"{name}+stan", f"{title}, links shared by StaN", shared)
+
+
 def _tera(scheme: str, sharing: bool) -> System:
-    shared = "+stan" if sharing else ""
-    said = ", links shared by StaN" if sharing else ""
-    settings: dict[str, Any] = {"routing": "tera", "dissemination": {"scheme": scheme}}
-    if sharing:
-        settings["stan"] = {"enabled": True}
-    return System(f"tera-{scheme}{shared}", f"TERA, {scheme}{said}", settings)
+    settings: Settings = {"routing": "tera", "dissemination": {"scheme": scheme}}
+    return _made(f"tera-{scheme}", f"TERA, {scheme}", settings, sharing)
 
 
-def _topic_dht(scheme: str) -> System:
-    settings = {"routing": "topic-dht", "topic_dht": {"scheme": scheme}}
-    return System(f"topic-dht-{scheme}", f"topic-aware DHT, {scheme}", settings)
+def _topic_dht(scheme: str, sharing: bool) -> System:
+    settings: Settings = {"routing": "topic-dht", "topic_dht": {"scheme": scheme}}
+    return _made(f"topic-dht-{scheme}", f"topic-aware DHT, {scheme}", settings, sharing)
 
 
-def _plain(routing: Routing, title: str) -> System:
-    return System(routing, title, {"routing": routing})
+def _plain(routing: Routing, title: str, sharing: bool = False) -> System:
+    return _made(routing, title, {"routing": routing}, sharing)
 
 
 OURS: tuple[System, ...] = (
     *(_tera(scheme, sharing) for scheme in SCHEMES for sharing in (False, True)),
-    *(_topic_dht(scheme) for scheme in roles.SCHEMES),
+    *(_topic_dht(scheme, sharing=False) for scheme in roles.SCHEMES),
+    *(_topic_dht(scheme, sharing=True) for scheme in roles.SCHEMES if "gossip" in scheme),
     _plain("pulsarcast", "Pulsarcast's trees"),
+    _plain("pulsarcast", "Pulsarcast's trees", sharing=True),
     _plain("flood", "weft's flood of the whole network"),
 )
 REFERENCES: tuple[System, ...] = (

@@ -19,6 +19,12 @@ which all members know of (`branch.py`). A rendezvous that serves no peer lets t
 A peer that is asked to be a rendezvous looks into its own table whether that can be: no peer can be
 made to serve topics far away from it.
 
+Sharing (`stan.enabled`; Matos and others, StaN): a tree leaves open which of its members is whose
+parent. So a leaf whose connection to its parent serves this one tree asks, one a cycle, the peers
+that it is linked to for other topics whether they have a place for it in this tree, and moves below
+the first that has (`rules/stan.py` `shared_parent`). It keeps its place until then, moves nobody
+but itself, so that no circle comes of it, and looks nothing up for it.
+
 From outside, a tree is found by a lookup towards its topic's id that asks each peer on the way
 whether it is a member (as Scribe does on the way to its root). The lookup asks all of the closest
 peers, so if none of them is a member there is no tree.
@@ -30,6 +36,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -64,6 +71,7 @@ from weft.rules.multicast import (
     tree_location,
 )
 from weft.rules.prefix import location_of
+from weft.rules.stan import ranking, shared_parent
 
 _DOWN = stream_of("pulsar.down")
 _SHOWN = stream_of("pulsar.shown")
@@ -79,6 +87,8 @@ _LOOKUPS_MAX = 3
 """guess: lookups made in one join, each of which asks all of the closest peers."""
 _AT_ONCE = 3
 """guess: peers that a member without a parent asks together; the first that has a place is it."""
+_SHARED_MAX = 4_096
+"""guess: trees and peers asked there for the sake of sharing; 64 trees with 64 links."""
 _INSTEAD = 3
 """guess: children named to a peer that a full member cannot take."""
 
@@ -309,13 +319,17 @@ class _Attempt:
         "looking",
         "lookups",
         "serial",
+        "sharing",
         "silent",
         "waiting",
     )
 
-    def __init__(self, candidates: Iterable[tuple[Contact, bool]], at_once: int) -> None:
+    def __init__(
+        self, candidates: Iterable[tuple[Contact, bool]], at_once: int, sharing: bool = False
+    ) -> None:
         self.candidates = deque(candidates)  # and whether each is asked as a rendezvous
         self.at_once = at_once  # how many are asked together
+        self.sharing = sharing  # for a parent that is linked anyway: these or none
         self.asked: dict[PeerId, bool] = {}  # and whether as a rendezvous
         self.silent: dict[PeerId, Contact] = {}  # of these, those that have not answered
         self.waiting: dict[PeerId, None] = {}  # of these, those that are still waited for
@@ -336,6 +350,9 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
+        # For the sake of sharing: trees, the peers asked there, and in which cycle each was.
+        self._place = ranking(ctx.me.peer)
+        self._shared: BoundedDict[tuple[Topic, PeerId], int] = BoundedDict(_SHARED_MAX)
         self.roots = Roots(ctx, dht, trees, self._hand_over)
 
     def is_going(self, topic: Topic) -> bool:
@@ -355,6 +372,33 @@ class Attachment:
         attempt = _Attempt(((one, root) for one in known), at_once)
         self._going[branch.topic] = attempt
         self._next(branch, attempt)
+
+    def share(self) -> None:
+        """Ask one peer, in one tree, for a place over a connection that is there anyway."""
+        if any(attempt.sharing for attempt in self._going.values()):
+            return
+        branches, cycle = list(self._trees.by_topic.values()), self._trees.cycle
+        since = cycle - self._ctx.config.stan.period_max
+        links = {branch.topic: branch.links() for branch in branches}
+        for branch in branches:
+            parent, topic = branch.parent, branch.topic
+            settled = parent is not None and branch.takes_children and not branch.rendezvous
+            if parent is None or not settled or branch.children or self.is_going(topic):
+                continue
+            others = {
+                peer: contact
+                for there, linked in links.items()
+                if there != topic
+                for peer, contact in linked.items()
+            }
+            asked = [one for one in others if self._shared.get((topic, one), since) > since]
+            chosen = shared_parent(parent.peer, others, asked, self._place)
+            if chosen is not None:
+                self._shared.renew((topic, chosen), cycle)
+                self._ctx.counters["trees_shared_asked"] += 1
+                attempt = self._going[topic] = _Attempt([(others[chosen], False)], 1, sharing=True)
+                self._next(branch, attempt)
+                return
 
     def confirm(self, branch: Branch, parent: Contact) -> None:
         """Ask the parent for the place that this peer has: a parent that has it so answers with
@@ -413,6 +457,9 @@ class Attachment:
             branch = self.serve(topic) or branch
         above = branch.above() if branch is not None else []
         takes = branch is not None and self.roots.takes_child(branch, sender.peer)
+        attempt = self._going.get(topic)
+        if attempt is not None and attempt.sharing:
+            takes = False  # two that ask each other would be cut off from the rest
         if branch is None or not may_join(sender.peer, above, takes):
             ctx.send(sender, TreeJoinReply(topic, False))
             return
@@ -448,7 +495,8 @@ class Attachment:
                 self._ctx.send(other, TreeLeave(message.topic))
             self._attached(branch, sender, message)
         else:
-            attempt.candidates.extendleft((one, False) for one in reversed(message.instead))
+            if not attempt.sharing:
+                attempt.candidates.extendleft((one, False) for one in reversed(message.instead))
             self._no_place(branch, attempt, sender.peer)
 
     def on_family(self, sender: Contact, message: TreeFamily) -> None:
@@ -511,7 +559,8 @@ class Attachment:
             going = self._going.get(branch.topic)
             if going is not None:
                 self._no_place(branch, going, peer)
-            elif branch.is_below(peer) and not branch.rendezvous:
+            seeking = going is not None and not going.sharing
+            if branch.is_below(peer) and not branch.rendezvous and not seeking:
                 self._warn(branch)
                 self.start(branch, self._known(branch, peer))
 
@@ -573,6 +622,10 @@ class Attachment:
         if asked:
             attempt.serial = ctx.next_serial()
             ctx.set_timer(ctx.config.pulsar.reply_timeout_ms, TIMER, branch.topic, attempt.serial)
+        elif attempt.sharing and not attempt.waiting:
+            del self._going[branch.topic]
+            for other in attempt.silent.values():  # it may have a place, and its answer be lost
+                ctx.send(other, TreeLeave(branch.topic))
         elif not attempt.waiting and not attempt.looking:
             attempt.serial = 0
             self._look_up(branch, attempt)

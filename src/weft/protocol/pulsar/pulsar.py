@@ -123,6 +123,10 @@ class Pulsar(Routing):
     def publish(self, topic: Topic, proven: Proven, delivered: bool) -> bool:
         return self._events.publish(topic, proven, delivered)
 
+    def collect(self) -> None:
+        if self._ctx.config.stan.enabled:
+            self._attachment.share()
+
     def close(self) -> None:
         """This peer leaves; those it is linked to are told by its goodbye."""
         self.trees.close()
@@ -223,6 +227,9 @@ class Pulsar(Routing):
                 branch.topic
             ):
                 self._attachment.start(branch)
+        stan = self._ctx.config.stan
+        if stan.enabled and stan.period_ms:
+            self._attachment.share()
         for topic in self.subscribed:
             due(topic)
 

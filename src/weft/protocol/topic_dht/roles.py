@@ -30,6 +30,10 @@ forwarders tells the forwarders around it (`Appeared`, `Vanished`) and sends its
 Deviation: every peer also lies in the *lobby*, the empty topic. From there it routes to topics in
 which it has no location yet, and neighbours of the general overlay, whose topics are unknown, are
 found there.
+
+Deviation: children hang on forwarders directly. The trees of children that Section 6 thinks of have
+no operations in the paper, and save locations only where a peer has more than some 30 topics
+(docs/protocols/topic-dht.md).
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix
 from weft.rules import roles as rules
+from weft.rules.stan import gives_way
 from weft.rules.treecast import ROOTS_MAX, Mode
 
 # --- messages -------------------------------------------------------------------------------------
@@ -591,6 +596,20 @@ class Role:
     def see(self, member: Contact) -> None:
         """A random member was drawn: the view has its latest ones."""
         self.view.renew(member.peer, member)
+
+    def see_ranked(self, member: Contact, place: Callable[[PeerId], int]) -> None:
+        """The same where links are shared: of a full view the one that ranks last goes."""
+        if member.peer not in self.view and len(self.view) >= self.view.most:
+            last = gives_way(self.view, member.peer, place)
+            if last == member.peer:
+                return
+            del self.view[last]
+        self.view.renew(member.peer, member)
+
+    def forget_oldest(self) -> None:
+        """The member of a full view that was drawn least lately goes."""
+        if len(self.view) >= self.view.most:
+            del self.view[next(iter(self.view))]
 
     def forget_forwarder(self, peer: PeerId) -> None:
         """A peer has said that it does not forward the topic."""

@@ -30,6 +30,9 @@ of them smaller.
 Algorithm 2: views are kept by forwarders, of forwarders: those gossip, and where everybody forwards
 these are all members. A view begins with all forwarders where one lookup finds them all, else with
 some random ones; in a share of the periods some random ones come in, and the oldest go.
+Where links are shared (`stan.enabled`), only the very oldest goes in such a period, which may be
+gone, and of the others those stay that rank first at this peer, alike in all topics
+(`rules/stan.py`): the views of its topics fall on the same peers.
 
 Deviation: the paper takes the forwarder closest to a random value, which favours those with empty
 space around them (`roles.Region`).
@@ -65,6 +68,7 @@ from weft.protocol.wire import Message
 from weft.rules import roles as rules
 from weft.rules.draw import absorb, below, chance, stream_of
 from weft.rules.prefix import BITS, common_prefix
+from weft.rules.stan import ranking
 
 # --- messages -------------------------------------------------------------------------------------
 
@@ -261,6 +265,7 @@ class Samples(Layer):
     def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
         super().__init__(ctx, dht, roles, lookup)
         self._rounds = 0
+        self._place = ranking(ctx.me.peer) if ctx.config.stan.enabled else None
 
     # --- what other layers and the clock ask for --------------------------------------------------
 
@@ -291,6 +296,8 @@ class Samples(Layer):
         if not role.view:
             self.fill_view(role)
         elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
+            if self._place is not None:
+                role.forget_oldest()
             self._see_some(role, config.view_fanout, config.draws_max)
 
     def fill_view(self, role: Role) -> None:
@@ -400,5 +407,9 @@ class Samples(Layer):
         self._open_region(role, opened, left)
 
     def _see(self, role: Role, member: Contact) -> None:
-        if member.peer != self._roles.me.peer:
+        if member.peer == self._roles.me.peer:
+            return
+        if self._place is None:
             role.see(member)
+        else:
+            role.see_ranked(member, self._place)
