@@ -65,9 +65,14 @@ class Staged:
 def staged(frame: DataFrame, table: Location, shape: StructType) -> Staged:
     """Write rows to files of the table that no version names."""
     folder = table / f"{ROWS}{uuid.uuid4().hex}"
+    try:
+        written = tables.write_files(frame, folder)
+    except BaseException:  # an interruption as well
+        folder.remove()
+        raise
     files = [
         AddAction(f"{folder.name}/{each.name}", each.size, {}, each.modified_ms, True, each.stats)
-        for each in tables.write_files(frame, folder)
+        for each in written
     ]
     return Staged(folder, shape, files)
 
@@ -75,7 +80,11 @@ def staged(frame: DataFrame, table: Location, shape: StructType) -> Staged:
 def staged_rows(rows: Sequence[tables.Row], table: Location, shape: StructType) -> Staged:
     """The same for a few rows that are at hand."""
     folder = table / f"{ROWS}{uuid.uuid4().hex}"
-    file = tables.write_few(rows, folder, shape)
+    try:
+        file = tables.write_few(rows, folder, shape)
+    except BaseException:
+        folder.remove()
+        raise
     path = f"{folder.name}/{file.name}"
     action = AddAction(path, file.size, {}, file.modified_ms, True, file.stats)
     return Staged(folder, shape, [action])
