@@ -146,6 +146,12 @@ def test_another_address_is_no_folder(given: str, capsys: pytest.CaptureFixture[
     assert "a folder of this machine is needed" in capsys.readouterr().err
 
 
+def test_nothing_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser_for("demo", demo).parse_args(["--out", ""])
+    assert "an empty path; '.' is this folder" in capsys.readouterr().err
+
+
 def test_how_many_rejects_are_allowed() -> None:
     assert data_ingest.most("100") == (100, None)
     assert data_ingest.most("2.5%") == (None, Fraction(1, 40))

@@ -191,6 +191,9 @@ def _options(args: argparse.Namespace) -> Options:
         separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
         if len(separator) != 1:
             raise Problem("--separator is one character ('tab' for a tab)", USAGE)
+    for prefix in (args.user_prefix, args.topic_prefix):
+        if not prefix.isascii() and prefix != prefix.encode(errors="replace").decode():
+            raise Problem("a prefix is text in UTF-8", USAGE)
     return Options(
         user=args.user,
         topic=args.topic,

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from weft.errors import WeftError
 from weft.pipeline import tables
-from weft.pipeline.location import Location, Unreachable
+from weft.pipeline.location import Location, Unreachable, Unwritable
 
 LOG = "_delta_log"
 """The folder that makes a folder a table."""
@@ -155,7 +155,7 @@ def changed(
     except DeltaError as error:
         if base is None and is_there(table):
             raise Overtaken(f"{table}: another run has made it meanwhile") from error
-        raise
+        raise Unwritable(table, error) from error
 
 
 def restored(table: Location, version: int | None, shape: StructType) -> int | None:
@@ -172,7 +172,10 @@ def restored(table: Location, version: int | None, shape: StructType) -> int | N
         return now
     if version is None:
         return changed(table, now, Staged(table, shape), whole=True)
-    latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    try:
+        latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    except DeltaError as error:
+        raise Unwritable(table, error) from error
     return now + 1
 
 
