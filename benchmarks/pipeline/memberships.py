@@ -19,9 +19,11 @@ _VERSION = 2  # of what is drawn here
 
 
 def cache_folder() -> Path:
-    """Where benchmarks keep what takes a while to make."""
+    """Where benchmarks keep what takes a while to make; made on first use."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "weft" / "bench"
+    folder = Path(base) / "weft" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def memberships(count: int) -> Path:

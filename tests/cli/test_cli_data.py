@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,18 @@ def test_another_address_is_no_folder(given: str, capsys: pytest.CaptureFixture[
     assert "a folder of this machine is needed" in capsys.readouterr().err
 
 
+def test_nothing_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser_for("demo", demo).parse_args(["--out", ""])
+    assert "an empty path; '.' is this folder" in capsys.readouterr().err
+
+
 def test_how_many_rejects_are_allowed() -> None:
-    assert data_ingest.most("100") == (100, None) and data_ingest.most("2.5%") == (None, 0.025)
-    for wrong in ("-1", "x", "101%", "%"):
+    assert data_ingest.most("100") == (100, None)
+    assert data_ingest.most("2.5%") == (None, Fraction(1, 40))
+    _, share = data_ingest.most("29%")
+    assert Most(share=share).allows(29, 100) and not Most(share=share).allows(30, 100)
+    for wrong in ("-1", "x", "101%", "%", "nan%", "1/0%"):
         with pytest.raises(ArgumentTypeError):
             data_ingest.most(wrong)
     assert Most(2).allows(2, 10) and not Most(2).allows(3, 1000)

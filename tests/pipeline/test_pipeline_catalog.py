@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from pyspark.sql import Row, SparkSession
 
+from samples import content
 from weft.pipeline import catalog, delta
 from weft.pipeline.ingest.job import ingest
 from weft.pipeline.lake import SHAPES, Lake
@@ -44,6 +46,27 @@ def test_tables_and_universes_have_names(spark: SparkSession, tmp_path: Path) ->
         "select * from columns where table = 'rejects' and column = 'line'"
     ).collect()
     assert (known.type, known.rows) == ("bigint", 1)
+    assert catalog.asked(spark, "-- how many\nselect 1 n union all values (2); ").count() == 2
+    assert catalog.asked(spark, "describe memberships").count() == 3
+    before = content(tmp_path)
+    for statement, says in (
+        ("insert overwrite memberships values (1, 2, null)", "this would change something"),
+        ("with x as (select 1 a) insert into users select a, 'x' from x", "this would change"),
+        ("from users insert overwrite topics select 1, 'x'", "this would change something"),
+        (f"insert overwrite directory '{tmp_path}' using csv select 1", "this would change"),
+        ("drop view memberships", "this would change something"),
+        ("create table t as select 1", "this would change something"),
+        ("selec 1", r"Syntax error at or near 'selec'. \(line 1, pos 0\)"),
+        ("select 1; select 2", r"near 'select'.* \(line 1, pos 10\)"),
+        ("select 1) union (select 2", "Syntax error"),
+        ("select nope from users", "`nope` cannot be resolved"),
+        ("", "Syntax error"),
+    ):
+        with pytest.raises(catalog.NoQuestion, match=says) as caught:
+            catalog.asked(spark, statement)
+        assert "\n" not in str(caught.value)
+    assert content(tmp_path) == before
+    assert spark.sql("select * from memberships").count() == 3
 
 
 def test_values_as_json_has_them() -> None:
@@ -52,3 +75,5 @@ def test_values_as_json_has_them() -> None:
         {"at": "2026-01-01T00:00:00+00:00", "day": "2026-01-01", "part": 0.5},
         {"1": "ff"},
     ]
+    strange = [timedelta(days=1), time(12), float("nan"), Decimal("1e30"), True, None, 1j]
+    assert catalog.plain(strange) == [86400.0, "12:00:00", None, 10**30, True, None, "1j"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from weft.pipeline.conversion import converted
 from weft.pipeline.delta import Overtaken
 from weft.pipeline.ingest.job import ingest
 from weft.pipeline.lake import SHAPES, Lake, NotALake, Version, drafted, history, tidied
-from weft.pipeline.location import BadAddress, Location, Unreachable
+from weft.pipeline.location import BadAddress, Location, Unreachable, Unwritable
 from weft.pipeline.resources import wait_until
 from weft.pipeline.schemas import MEMBERSHIP, USER
 from weft.pipeline.traces.measure import measure
@@ -330,3 +332,38 @@ def test_addresses_are_never_folders() -> None:
         Location.of("s3://")
     with pytest.raises(BadAddress, match="a folder of this machine is needed here"):
         _ = Location.of("s3://bucket/lake").local
+
+
+def test_a_path_that_tables_cannot_tell_is_refused(tmp_path: Path) -> None:
+    for given, says in (
+        ("", "an empty path"),
+        (os.fsdecode(b"lake\xff"), "not a path in UTF-8"),
+        ("file:///lake%00", "not a path in UTF-8"),
+    ):
+        with pytest.raises(BadAddress, match=says):
+            Location.of(given)
+    (tmp_path / os.fsdecode(b"\xff")).touch()
+    with pytest.raises(NotALake, match="not a lake, and not empty"), drafted(tmp_path):
+        pass
+
+
+def test_a_table_that_is_gone_is_not_one_without_rows(spark: SparkSession, lake: Path) -> None:
+    log = lake / "users" / "_delta_log"
+    for file in log.iterdir():
+        file.write_text("damaged")
+    shutil.rmtree(lake / "memberships")
+    with pytest.raises(NotALake, match="memberships: damaged, version 1 of this table is gone"):
+        Lake(lake).memberships(spark)
+    with pytest.raises(NotALake, match="users: damaged, version 1 cannot be read"):
+        Lake(lake).users(spark)
+
+
+def test_tidying_tells_what_it_cannot_do(lake: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotALake, match="no lake here"):
+        tidied(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    for file in (lake / "users").rglob("*.parquet"):
+        file.write_bytes(b"damaged")
+    with pytest.raises(Unwritable, match="cannot be changed") as caught:
+        tidied(lake)
+    assert "\n" not in str(caught.value)

@@ -93,6 +93,8 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
 def folder(text: str) -> Path:
     """A file or folder of this machine, by its path or as file:///…. Another address is none, and
     must not become a folder's name."""
+    if not text:  # as of a variable that is not set; to Path it is this folder
+        raise argparse.ArgumentTypeError("an empty path; '.' is this folder")
     scheme, separator, rest = text.partition("://")
     if not separator:
         return Path(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 
 from weft.cli.output import table
@@ -17,7 +16,7 @@ DETAILS = """
 Spark answers, in its SQL. The tables are memberships, events, users, topics, rejects, sources,
 quality and trace, and universe_NAME for each universe (a '-' in the name is '_'); 'columns' says
 what their columns mean. Prints a table, or with --json a list of objects. Without a query: the
-tables with their columns.
+tables with their columns. Statements that would change something are refused.
 """
 EXAMPLES = """
 weft sql lake
@@ -39,36 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from pyspark.errors import AnalysisException, ParseException
-
-    from weft.pipeline.catalog import plain, registered
+    from weft.pipeline.catalog import asked, plain, registered
     from weft.pipeline.lake import Lake
 
     lake = Lake(args.lake, args.version, args.as_of)
     limit = args.limit or (None if args.json else 1_000)
     with session(args, "sql", small_tables=not args.master) as spark:
         registered(spark, lake)
-        try:
-            asked = spark.sql(args.query)
-        except (AnalysisException, ParseException) as error:
-            raise Problem(_said(str(error))) from error
-        names = asked.columns
-        rows = (asked if limit is None else asked.limit(limit + 1)).collect()
+        answer = asked(spark, args.query)
+        names = answer.columns
+        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+        if args.json and twice is not None:
+            raise Problem(f"two columns are called {twice!r}; name one of them otherwise, with AS")
+        rows = (answer if limit is None else answer.limit(limit + 1)).collect()
     kept = rows if limit is None else rows[:limit]
     if args.json:
         print(json.dumps([dict(zip(names, map(plain, row), strict=True)) for row in kept]))
     else:
-        print(
-            table(
-                names, [["" if each is None else str(plain(each)) for each in row] for row in kept]
-            )
-        )
+        print(table(names, [[_shown(each, plain(each)) for each in row] for row in kept]))
     if len(kept) < len(rows):
         print(f"weft: the first {limit:,} rows; --limit N for more", file=sys.stderr)
     return 0
 
 
-def _said(text: str) -> str:
-    """What is wrong with a query: Spark's own words, without the plan that it shows below."""
-    words = text.partition("\n== SQL")[0].partition(";\n")[0].replace("\n", " ").strip()
-    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", words)
+def _shown(value: object, as_json: object) -> str:
+    """A value in a table for people, who know numbers that JSON has not."""
+    if value is None:
+        return ""
+    return str(value if as_json is None else as_json)

@@ -2,19 +2,22 @@
 
 Every table becomes a view of the Spark session, at the version of the lake that was opened; so does
 each universe, as `universe_NAME`. A result is what Spark makes of the query, nothing is computed
-here.
+here. Only questions are asked: Spark would let a statement that writes replace the files of a lake.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from weft.errors import WeftError
 from weft.pipeline.lake import SHAPES, Lake
 from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 
@@ -69,18 +72,61 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "time": "`timestamp_ns` as a time",
     },
 }
+_SHOWING = re.compile(r"\s*(SHOW|DESCRIBE|DESC|EXPLAIN)\b", re.IGNORECASE)
 DOCUMENTED = columns(table=TEXT, column=TEXT, type=TEXT, meaning=TEXT, rows=WHOLE)
+
+
+class NoQuestion(WeftError):
+    """A statement that Spark does not understand, or that would change something."""
 
 
 def registered(spark: SparkSession, lake: Lake) -> None:
     """Make the lake's tables and universes views of the session, and `columns` the list of what
-    they mean."""
+    they mean. Of universes whose names differ in signs alone the later ones get a number."""
     for name in SHAPES:
         lake.table(spark, name).createOrReplaceTempView(name)
+    taken: dict[str, int] = {}
     for name in lake.universes():
         held = selected(lake.universe(spark, name), MEMBERSHIP)
-        held.createOrReplaceTempView("universe_" + re.sub(r"\W", "_", name))
+        view = "universe_" + re.sub(r"\W", "_", name)
+        taken[view.lower()] = number = taken.get(view.lower(), 0) + 1
+        held.createOrReplaceTempView(view if number == 1 else f"{view}_{number}")
     documented(spark, lake).createOrReplaceTempView("columns")
+
+
+def asked(spark: SparkSession, query: str) -> DataFrame:
+    """What Spark answers to one question; `NoQuestion` for anything else, which is not run."""
+    question = query.strip().rstrip(";")
+    try:
+        # Nothing but a question can stand in the brackets.
+        spark.sql(f"SELECT * FROM (\n{question}\n)")  # noqa: S608  (it is the user's own)
+    except ParseException:
+        if not _SHOWING.match(question):
+            try:
+                spark.sql(f"EXPLAIN\n{question}")  # plans it at most
+            except ParseException as error:
+                raise NoQuestion(_counted_from_its_line(said(error))) from error
+            raise NoQuestion(
+                "this would change something, and a lake is changed by 'weft data' alone; "
+                "ask with SELECT, WITH, VALUES, SHOW, DESCRIBE or EXPLAIN"
+            ) from None
+    except AnalysisException:
+        pass  # which the question itself tells, in its own lines
+    try:
+        return spark.sql(question)
+    except AnalysisException as error:
+        raise NoQuestion(said(error)) from error
+
+
+def said(error: AnalysisException) -> str:
+    """What is wrong with a question: Spark's own words, without the plan and the places in its code
+    that it shows below."""
+    words = re.split(r"\n== SQL|;\n|\n\nJVM stacktrace|\n\tat ", str(error))[0]
+    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", words.replace("\n", " ").strip())
+
+
+def _counted_from_its_line(text: str) -> str:
+    return re.sub(r"\(line (\d+),", lambda found: f"(line {int(found[1]) - 1},", text)
 
 
 def documented(spark: SparkSession, lake: Lake) -> DataFrame:
@@ -100,7 +146,7 @@ def documented(spark: SparkSession, lake: Lake) -> DataFrame:
 
 
 def plain(value: Any) -> Any:
-    """A value of a row as JSON has it: times in ISO's form, rows as objects."""
+    """A value of a row as JSON has it: times in ISO's form, spans in seconds, rows as objects."""
     if isinstance(value, Row):
         return {name: plain(each) for name, each in value.asDict().items()}
     if isinstance(value, Mapping):
@@ -109,10 +155,14 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()  # Spark gives it in this machine's time zone
-    if isinstance(value, date):
+    if isinstance(value, date | time):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, Decimal):
-        return float(value)
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None  # JSON has no other numbers
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
-    return value
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

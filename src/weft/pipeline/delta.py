@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from weft.errors import WeftError
 from weft.pipeline import tables
-from weft.pipeline.location import Location, Unreachable
+from weft.pipeline.location import Location, Unreachable, Unwritable
 
 LOG = "_delta_log"
 """The folder that makes a folder a table."""
@@ -65,9 +65,14 @@ class Staged:
 def staged(frame: DataFrame, table: Location, shape: StructType) -> Staged:
     """Write rows to files of the table that no version names."""
     folder = table / f"{ROWS}{uuid.uuid4().hex}"
+    try:
+        written = tables.write_files(frame, folder)
+    except BaseException:  # an interruption as well
+        folder.remove()
+        raise
     files = [
         AddAction(f"{folder.name}/{each.name}", each.size, {}, each.modified_ms, True, each.stats)
-        for each in tables.write_files(frame, folder)
+        for each in written
     ]
     return Staged(folder, shape, files)
 
@@ -75,7 +80,11 @@ def staged(frame: DataFrame, table: Location, shape: StructType) -> Staged:
 def staged_rows(rows: Sequence[tables.Row], table: Location, shape: StructType) -> Staged:
     """The same for a few rows that are at hand."""
     folder = table / f"{ROWS}{uuid.uuid4().hex}"
-    file = tables.write_few(rows, folder, shape)
+    try:
+        file = tables.write_few(rows, folder, shape)
+    except BaseException:
+        folder.remove()
+        raise
     path = f"{folder.name}/{file.name}"
     action = AddAction(path, file.size, {}, file.modified_ms, True, file.stats)
     return Staged(folder, shape, [action])
@@ -146,7 +155,7 @@ def changed(
     except DeltaError as error:
         if base is None and is_there(table):
             raise Overtaken(f"{table}: another run has made it meanwhile") from error
-        raise
+        raise Unwritable(table, error) from error
 
 
 def restored(table: Location, version: int | None, shape: StructType) -> int | None:
@@ -163,7 +172,10 @@ def restored(table: Location, version: int | None, shape: StructType) -> int | N
         return now
     if version is None:
         return changed(table, now, Staged(table, shape), whole=True)
-    latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    try:
+        latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    except DeltaError as error:
+        raise Unwritable(table, error) from error
     return now + 1
 
 

@@ -46,7 +46,7 @@ from pyspark.sql.types import StructType
 from weft.errors import WeftError
 from weft.pipeline import delta, tables
 from weft.pipeline.delta import Overtaken, Staged
-from weft.pipeline.location import Location
+from weft.pipeline.location import Location, Unwritable
 from weft.pipeline.resources import claimed
 from weft.pipeline.schemas import (
     HAPPENED,
@@ -233,9 +233,18 @@ class Lake:
         return self.table(spark, "topics")
 
     def files(self, table: str) -> list[Location]:
-        """The files of a table in this version of the lake."""
-        number = self.version.tables.get(table)
-        return [] if number is None else delta.files_of(self.place / table, number)
+        """The files of a table in this version of the lake; `NotALake` if the table is not as this
+        version names it, which would otherwise be one without rows."""
+        number, folder = self.version.tables.get(table), self.place / table
+        if number is None:
+            return []
+        try:
+            if not delta.is_there(folder):
+                raise NotALake(f"{folder}: damaged, version {number} of this table is gone")
+            return delta.files_of(folder, number)
+        except DeltaError as error:
+            why = str(error).partition("\n")[0]
+            raise NotALake(f"{folder}: damaged, version {number} cannot be read ({why})") from error
 
     def few(self, table: str) -> list[tables.Row]:
         """All rows of a table that is small, without Spark."""
@@ -438,6 +447,14 @@ def tidied(
     """Put small files together, and remove all but the last `keep` versions with their files. Where
     other runs may be writing, `young_hours` spares what is no older."""
     location = Location.of(place)
+    try:
+        return _tidied(location, keep, young_hours, at)
+    except DeltaError as error:
+        raise Unwritable(location, error) from error
+
+
+def _tidied(location: Location, keep: int, young_hours: int, at: datetime | None) -> Tidied:
+    history(location)  # before a folder is made to be held
     with claimed(location.local) if location.is_local else nullcontext():
         known, _ = history(location)
         settle(location)

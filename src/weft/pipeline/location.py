@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from pyarrow import fs
@@ -43,10 +43,18 @@ _ASKED = re.compile(r"AWS_[A-Z0-9_]+")
 class Unreachable(WeftError):
     """A file system elsewhere does not answer, or not as it should; the text says why."""
 
+    what: ClassVar[str] = "cannot be reached"
+
     def __init__(self, place: Location, error: Exception) -> None:
         lines = [_COLOURS.sub("", line).strip("↳ ") for line in str(error).splitlines()]
         said = ": ".join(line for line in lines if line)
-        super().__init__(f"{place}: cannot be reached ({said[:_SHOWN]})")
+        super().__init__(f"{place}: {self.what} ({said[:_SHOWN]})")
+
+
+class Unwritable(Unreachable):
+    """Tables cannot be changed there: a full disk, one for readers alone, a damaged file."""
+
+    what = "cannot be changed"
 
 
 class BadAddress(UsageError):
@@ -72,6 +80,7 @@ class Location:
         found = _ADDRESS.fullmatch(str(given)) if isinstance(given, str) else None
         if found is None or found[1] == "file":
             path = Path(given) if found is None else Path("/" + unquote(found[2]))
+            _check(given, path)
             return Location("file://" + str(path.resolve()))
         scheme = found[1].lower()
         if scheme not in SCHEMES:
@@ -153,6 +162,8 @@ class Location:
 
     def names(self) -> list[str]:
         """What is in a folder; nothing if there is no such folder."""
+        if self.is_local:  # where a name may be no UTF-8, which pyarrow does not stand
+            return sorted(os.listdir(self.local)) if self.local.is_dir() else []
         system, path = self.opened()
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)
@@ -186,6 +197,16 @@ class Location:
         system, path = self.opened()
         if system.get_file_info(path).type == fs.FileType.Directory:
             system.delete_dir(path)
+
+
+def _check(given: object, path: Path) -> None:
+    """Whether a path is one that Spark and tables can tell. An empty one, as of a variable that is
+    not set, would be this folder."""
+    shown = os.fsencode(path).decode(errors="replace")
+    if not str(given):
+        raise BadAddress("an empty path; '.' is this folder")
+    if shown != str(path) or "\0" in shown:
+        raise BadAddress(f"{shown!r}: not a path in UTF-8")
 
 
 def environment() -> dict[str, str]:

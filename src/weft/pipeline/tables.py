@@ -287,7 +287,8 @@ def _stats(file: Path | str, system: Any = None) -> dict[str, Any]:
         name = footer.schema.column(number).path
         if "." in name or not kept or any(each is None for each in kept):
             continue
-        nulls[name] = sum(each.null_count for each in kept)
+        if all(each.has_null_count for each in kept):  # else a text is too long for statistics
+            nulls[name] = sum(each.null_count for each in kept)
         bounds = [each for each in kept if each.has_min_max]
         if len(bounds) < sum(each.num_values > 0 for each in kept) or not bounds:
             continue

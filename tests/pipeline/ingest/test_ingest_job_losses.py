@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from weft.pipeline.ingest.files import inspect, listed
 from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
 from weft.pipeline.ingest.mediawiki import NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
-from weft.pipeline.ingest.records import NULS
+from weft.pipeline.ingest.records import NO_TIME, NOT_TEXT, NULS
 from weft.pipeline.ingest.rows import (
+    HALF,
+    MORE_JSON,
     NOT_PLAIN,
     OPEN_QUOTE,
     QuotedRow,
+    plan_delimited,
     plan_parquet,
     quoted_rows,
 )
@@ -88,7 +92,7 @@ def test_parquet_as_pandas_writes_it_and_with_any_columns(
     assert event.extra == '{"_file":1,"_position":1,"_entry":1}'
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
 def test_other_encodings_are_read(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "subs.csv"
     path.write_bytes("user,topic\nänn,cats\nbob,犬\n".encode(encoding))
@@ -233,3 +237,98 @@ def test_a_nested_column_is_no_name(tmp_path: Path, column: str) -> None:
     file = inspect(str(path))
     with pytest.raises(BadInput, match=rf"the column '{column}' holds list<.*, no plain values"):
         plan_parquet(file, Options())
+
+
+def test_an_hour_without_a_date_is_no_time(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text("user,topic,time\nann,x,12:30\nbob,x,2026-11-16T10:00Z\ncid,x,5\ndan,x,6\n")
+    held, bad = taken(spark, [path])
+    assert held == {("bob", "x", 1_794_823_200), ("cid", "x", 5), ("dan", "x", 6)}
+    assert bad == [("subs.csv", 2, NO_TIME)]
+
+
+def test_fields_that_the_first_object_lacks_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+    soon, late = tmp_path / "soon.jsonl", tmp_path / "late.jsonl"
+    soon.write_text('{"user":"ann","topic":"x"}\n{"user":"bob","topic":"x","time":5,"on":"tv"}\n')
+    plain = '{"user":"cid","topic":"x"}\n'
+    late.write_text(plain * (files.HEAD // len(plain) + 1) + '{"user":"dan","topic":"x","n":7}\n')
+    held, bad = taken(spark, [soon, late])
+    assert (held, bad) == (
+        {("ann", "x", None), ("bob", "x", 5), ("cid", "x", None), ("dan", "x", None)},
+        [],
+    )
+    events = Lake(tmp_path / "lake").table(spark, "events")
+    said = {row.extra for row in events.where("extra is not null").collect()}
+    assert said == {'{"on":"tv"}', '{"n":"7"}'}
+
+
+def test_what_else_is_on_a_line_of_json_is_not_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "subs.jsonl"
+    path.write_text(
+        '{"user": "ann", "topic": "}{", "more": [{"a": {}}, {"b": "},{"}]}  \n'
+        '{"user": "bob", "topic": "x"}{"user": "cid", "topic": "x"}\n'
+        '{"user": "bob", "topic": "x"}, {"user": "cid", "topic": "x"}\n'
+        '{"user": "bob", "topic": "x"} and so on\n'
+        '{"user": "\\ud83d?", "topic": "x"}\n'
+        '{"user": "\\ud83d\\ude00?", "topic": "x"}\n'
+        '{"user": "\\\\ud83d?", "topic": "x"}\n'
+        '{"user": "dan", "topic": "x"}\n{"user": "eve", "topic": "x"}\n'
+    )
+    held, bad = taken(spark, [path])
+    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve"}
+    assert {user for user, _, _ in held} == names
+    more = [("subs.jsonl", line, MORE_JSON) for line in (2, 3, 4)]
+    assert bad == [*more, ("subs.jsonl", 5, HALF)]
+
+
+def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
+    users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
+    times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]
+    hours = pyarrow.array([1] * 6, pyarrow.time64("us"))
+    path = tmp_path / "subs.parquet"
+    held = {"user": users, "topic": ["x"] * 6, "time": times, "hour": hours}
+    parquet.write_table(pyarrow.table(held), path)
+    kept, bad = taken(spark, [path])
+    assert kept == {("ann", "x", 1), ("dan", "x", None), ("fay", "x", 7)}
+    assert [(line, why) for _, line, why in bad] == [(2, NOT_TEXT), (3, NO_TIME), (5, NO_TIME)]
+
+
+def test_very_long_names(spark: SparkSession, tmp_path: Path) -> None:
+    path, name = tmp_path / "subs.csv", "long" * 50_000
+    path.write_text(f"user,topic\n{name},x\nbob,{name}\n")
+    assert taken(spark, [path]) == ({(name, "x", None), ("bob", name, None)}, [])
+
+
+def test_what_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "subs.parquet"
+    twice = pyarrow.table([["ann"], ["x"], ["bob"]], names=["user", "topic", "USER"])
+    parquet.write_table(twice, path)
+    with pytest.raises(BadInput, match=r"two columns are called 'USER'"):
+        plan_parquet(inspect(str(path)), Options())
+    hours = pyarrow.array([1], pyarrow.time64("us"))
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"], "time": hours}), path)
+    with pytest.raises(BadInput, match=r"'time' holds time64\[us\], hours without a date"):
+        plan_parquet(inspect(str(path)), Options())
+    strange = tmp_path / os.fsdecode(b"b\xff.csv")
+    strange.write_text("user,topic\nann,x\n")
+    with pytest.raises(BadInput, match="the name is not UTF-8"):
+        listed([tmp_path])
+
+
+def test_the_first_row_is_what_spark_takes_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text('user,"the\ntopic"\nann,x\n')
+    found = plan_delimited("csv", inspect(str(path)), Options(topic="2"))
+    assert (found.width, found.header, found.breaks) == (2, 'user,"the\ntopic"', True)
+    path.write_text("ann\u2028\x0b,x\nbob,y\n")  # ends of lines for Python alone
+    assert plan_delimited("csv", inspect(str(path)), Options()).header is None
+    path.write_text("user;topic\nann;x\n")
+    with pytest.raises(BadInput, match="with ';' between columns, say --separator"):
+        plan_delimited("csv", inspect(str(path)), Options())
+
+
+def test_a_quote_in_the_midst_of_a_cell_is_a_character() -> None:
+    rows = quoted_rows(['"a"b,x', 'c,"d', 'e"'], ",", 2)
+    assert [row.cells for row in rows] == [['"a"b', "x"], ["c", "d\ne"]]

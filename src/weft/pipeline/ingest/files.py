@@ -81,6 +81,7 @@ _MARKS = {  # the longer ones first
 _PARTITION = re.compile(r"([A-Za-z_]\w*)=.*")  # as Hive and Spark name folders
 _MANY_NULS, _FEW_NULS = 0.3, 0.02  # guess: of every other byte, in text of any one language
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_LINE_END = re.compile("\r\n|\r|\n")  # as Spark ends lines; Python knows others
 
 
 Judged = TypeVar("Judged")
@@ -112,7 +113,9 @@ class Inspected:
     def lines(self) -> list[str]:
         """The whole lines that the file begins with, without a byte order mark."""
         text = self.head.decode("utf-8", "replace").removeprefix("\ufeff")
-        lines = text.splitlines()
+        lines = _LINE_END.split(text)
+        if not lines[-1]:
+            return lines[:-1]
         return lines if len(self.head) < HEAD else lines[:-1] or lines
 
     @property
@@ -165,6 +168,9 @@ def _raise(error: OSError) -> None:
 
 
 def _whole(path: Path) -> Path:
+    shown = os.fsencode(path).decode(errors="replace")
+    if shown != str(path):
+        raise BadInput(f"{shown}: the name is not UTF-8, which tables could not tell; rename it")
     if path.is_file():
         return path
     if path.exists():
@@ -238,9 +244,14 @@ def _inspect_parquet(known: Inspected) -> Inspected:
 
 def encoding_of(head: bytes) -> str:
     """How text is encoded that begins so: by its mark, or because every other byte of what it
-    begins with is NUL."""
+    begins with is NUL, or three of four."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
+            return name
+    quarters = [head[place::4].count(0) / max(1, len(head) // 4) for place in range(4)]
+    # The highest byte of a character is NUL, and mostly the next one, too.
+    for order, name in ((quarters[::-1], "utf-32-le"), (quarters, "utf-32-be")):
+        if order[0] == 1 and order[1] > _MANY_NULS and order[3] < _FEW_NULS:
             return name
     nuls = [head[place::2].count(0) / max(1, len(head) // 2) for place in (0, 1)]
     if nuls[1] > _MANY_NULS and nuls[0] < _FEW_NULS:

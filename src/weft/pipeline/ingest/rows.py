@@ -49,13 +49,15 @@ from weft.pipeline.ingest.options import (
     looks_like_header,
     unit_of,
 )
-from weft.pipeline.ingest.records import LINE, RECORD
+from weft.pipeline.ingest.records import LINE, NOT_TEXT, RECORD
 from weft.pipeline.schemas import SMALL, TEXT, columns, joined, selected
 from weft.pipeline.session import parallelism
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
 NOT_PLAIN = "the user or the topic is no plain value"
+MORE_JSON = "more on the line than one JSON object"
+HALF = "half a character in a name"
 PARQUET = "parquet"
 OPEN_QUOTE = "a quote that does not end"
 
@@ -66,8 +68,18 @@ _FILE, _POSITION, _ENTRY = "_weft_file", "_weft_position", "_weft_entry"
 """Columns beside those of a Parquet file, which may have any other name."""
 _LINES_JOINED = 1_000  # guess: in one row; a quote that is open for longer is none
 _ROWS = 10_000  # at once
+_HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
+_HEADER_LINES = 10  # guess: that names of columns take; a quote that is open for longer is none
+_MAY_BE_MORE = r"\}[\s,]*\{|[^}\s]\s*$"
+"""What a line with more than one object has somewhere; one with objects in objects may, too."""
+_HALVES = (
+    r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
+)
+"""The escape of one half of a character beyond 16 bits without the other."""
+_OTHER_SEPARATORS = ";\t|"
 
 
 # A line, or a row over several, cut into cells, and what is wrong with it.
@@ -225,7 +237,7 @@ def _strict_cells(text: str, separator: str) -> list[str] | None:
     except csv.Error as error:
         if "unexpected end of data" in str(error):
             return None
-        return next(csv.reader([text.replace("\n", " ")], delimiter=separator), [])
+        return text.split(separator)  # a quote in the midst of a cell is a character
     return found[0] if len(found) == 1 else []
 
 
@@ -256,23 +268,23 @@ def _literal(separator: str) -> str:
 def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delimited:
     """How to read a file, from its first line."""
     separator = options.separator or _SEPARATORS[format_name]
-    first = next((line for line in file.lines if line.strip()), "")
-    if not first:
+    lines = [line for line in file.lines if line.strip()]
+    if not lines:
         raise BadInput(f"{file.path}: empty")
-    if format_name == _QUOTED:
-        cells = next(csv.reader([first], delimiter=separator))
-    else:
-        cells = first.split(separator)
+    first, cells = _first_row(format_name, separator, lines, file.breaks)
     by_names = any(
         each is not None and not each.isdecimal()
         for each in (options.user, options.topic, options.time)
     )
-    below = _sample(format_name, separator, file.lines)
+    below = _sample(format_name, separator, lines[first.count("\n") + 1 :])
     guessed = looks_like_header(cells, below)
     header = (guessed or by_names) if options.header is None else options.header
     if len(cells) < 2:
+        others = (each for each in _OTHER_SEPARATORS if each != separator and each in first)
+        hint = next((f"; with {each!r} between columns, say --separator" for each in others), "")
         raise BadInput(
-            f"{file.path}: not {format_name}: no {separator!r} in its first line {file.beginning}"
+            f"{file.path}: not {format_name}: no {separator!r} in its first line "
+            f"{file.beginning}{hint}"
         )
     if header and (by_names or knows_names(cells)):
         user, topic, time = by_name(file.path, cells, options)
@@ -303,9 +315,23 @@ def _named(cells: Sequence[str], header: bool) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _first_row(
+    format_name: str, separator: str, lines: Sequence[str], breaks: bool
+) -> tuple[str, list[str]]:
+    """What the first row is, and its cells. It has one line, unless a quoted name goes on."""
+    if format_name != _QUOTED:
+        return lines[0], lines[0].split(separator)
+    for length in range(1, 1 + (min(_HEADER_LINES, len(lines)) if breaks else 0)):
+        text = "\n".join(lines[:length])
+        cells = _strict_cells(text, separator)
+        if cells is not None and len(cells) > 1:
+            return text, cells
+    return lines[0], next(csv.reader(lines[:1], delimiter=separator))
+
+
 def _sample(format_name: str, separator: str, lines: Sequence[str]) -> list[list[str]]:
-    """The cells of some lines after the first."""
-    some = [line for line in lines if line.strip()][1:_SAMPLE]
+    """The cells of some lines."""
+    some = lines[: _SAMPLE - 1]
     if format_name == _QUOTED:
         return list(csv.reader(some, delimiter=separator))
     return [line.split(separator) for line in some]
@@ -342,7 +368,10 @@ class JsonLines(records.Lines):
         read = F.col("object")
         problem = F.coalesce(
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
+            # Spark reads the first object of a line and passes over the rest.
+            F.when(F.col("value").rlike(_MAY_BE_MORE) & (_objects("value") != 1), MORE_JSON),
             F.when(self._nested(self.user) | self._nested(self.topic), NOT_PLAIN),
+            F.when(self._half(self.user) | self._half(self.topic), HALF),
         )
         entries = records.with_found(
             split,
@@ -357,10 +386,16 @@ class JsonLines(records.Lines):
         )
         return records.recorded(entries, F.array("entry"))
 
-    def _extra(self, used: Sequence[str]) -> Column | None:
+    def events(self, place: records.Place) -> DataFrame | None:
+        found = super().events(place)
+        if found is not None:
+            return found
+        # Objects that none of the first ones is like may still have said more.
+        said = self._staged(place).transform(records.stated)
+        return None if said.where(F.col("extra").isNotNull()).isEmpty() else said
+
+    def _extra(self, used: Sequence[str]) -> Column:
         """The fields that do not count."""
-        if not self.more:
-            return None
         fields = F.from_json("value", MapType(TEXT, TEXT))
         others = F.map_filter(fields, lambda name, _: ~name.isin(*used))
         return F.when(F.size(others) > 0, F.to_json(others))
@@ -373,23 +408,42 @@ class JsonLines(records.Lines):
         kind = F.from_json("value", StructType([StructField(field, VariantType())]))[field]
         return begins & F.schema_of_variant(kind).rlike("^(ARRAY|OBJECT)")
 
+    @staticmethod
+    def _half(field: str) -> Column:
+        """Whether a name lost a part that is no character: Spark puts a question mark there."""
+        return F.contains(F.col("object")[field], F.lit("?")) & F.col("value").rlike(_HALVES)
+
+
+def _objects(value: str) -> Column:
+    """How many values a line holds; 0 if they are not parted by commas, or are none."""
+    listed = F.from_json(F.concat(F.lit("["), value, F.lit("]")), ArrayType(TEXT))
+    return F.coalesce(F.size(listed), F.lit(0))
+
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:
-    """How to read a file, from the names in its first object."""
-    first = next((line for line in file.lines if line.strip()), "")
-    try:
-        fields = json.loads(first)
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict) or not fields:
+    """How to read a file, from the names in its first objects."""
+    lines = (line for line in file.lines if line.strip())
+    fields = dict.fromkeys(_fields(next(lines, "")))
+    if not fields:
         raise BadInput(f"{file.path}: not JSON lines: it begins with {file.beginning}")
-    # A field that the first object happens to lack may still be asked for by name.
+    for line in lines:
+        fields |= dict.fromkeys(_fields(line))
+    # A field that these objects happen to lack may still be asked for by name.
     asked = [each for each in (options.user, options.topic, options.time) if each]
     names = list(dict.fromkeys([*fields, *asked]))
     user, topic, time = by_name(file.path, names, options)
     name = None if time is None else names[time]
     more = not {names[user], names[topic], name}.issuperset(fields)
     return JsonLines(names[user], names[topic], name, unit_of(name, options), more)
+
+
+def _fields(line: str) -> list[str]:
+    """The names of an object's fields; none if it is no object."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return list(found) if isinstance(found, dict) else []
 
 
 # --- Parquet --------------------------------------------------------------------------------------
@@ -436,14 +490,17 @@ class Columnar(records.Records):
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
         others = [name for place, name in enumerate(names) if place not in (user, topic, time)]
+        member, group = (_column(rows, names[place]).cast(TEXT) for place in (user, topic))
         entries = records.with_found(
             rows,
             _ENTRY,
-            _column(rows, names[user]).cast(TEXT),
-            _column(rows, names[topic]).cast(TEXT),
+            member,
+            group,
             None if time is None else _time(rows, names[time]),
             unit=unit,
             text=_as_json(rows, names),
+            # In JSON bytes are written otherwise, so that it says nothing about names.
+            problem=F.when(~(F.is_valid_utf8(member) & F.is_valid_utf8(group)), NOT_TEXT),
             extra=_as_json(rows, others) if others else None,
         )
         placed = entries.select(
@@ -469,7 +526,9 @@ def _time(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     if isinstance(kind, NumericType):
-        return column.cast("decimal(38, 9)").cast(TEXT)
+        # Too large for it, or infinite, is a time that is none, as NaN means that there is none.
+        number = column.try_cast("decimal(38, 9)").cast(TEXT)
+        return F.when(~F.isnan(column.cast("double")), F.coalesce(number, column.cast(TEXT)))
     return column.cast(TEXT)
 
 
@@ -479,6 +538,11 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
     if not file.tail.endswith(MAGIC):
         raise BadInput(f"{file.path}: cut off: a Parquet file that does not end as one")
     held = json.loads(file.shape)
+    met: set[str] = set()
+    for name, _ in held:
+        if name.casefold() in met:  # Spark tells no columns apart by that
+            raise BadInput(f"{file.path}: two columns are called {name!r}; rename one")
+        met.add(name.casefold())
     for place in by_name(file.path, [name for name, _ in held], options):
         name, kind = ("", "") if place is None else held[place]
         if kind.startswith(_NESTED):
@@ -486,4 +550,6 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
                 f"{file.path}: the column {name!r} holds {kind}, no plain values; "
                 "say another with --user, --topic or --time"
             )
+        if kind.startswith(_HOURS):
+            raise BadInput(f"{file.path}: the column {name!r} holds {kind}, hours without a date")
     return Columnar(options, file.shape)
