@@ -11,7 +11,6 @@ identifier (dag-cbor, SHA-256); its text form is base32 ("bafyrei...").
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import ipaddress
 import re
@@ -228,7 +227,7 @@ def multibase_bytes(text: str) -> bytes:
     body = text[1:].upper()
     try:
         data = base64.b32decode(body + "=" * (-len(body) % 8))
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error, or letters beyond ASCII
         raise BadId(f"{text!r} is not base32 text such as 'bafyrei...'") from error
     if multibase_text(data) != text:
         raise BadId(f"{text!r} is not base32 text such as 'bafyrei...'")

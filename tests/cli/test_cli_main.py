@@ -13,6 +13,7 @@ import weft
 from weft.cli import main as cli
 from weft.cli.problem import FAILED, USAGE
 
+ADDRESS = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWSPdeEWbnLDsZKYNFgCDSEuJ9eX5wVGUmEvjaGDm2bwgn"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])}
 
 
@@ -65,6 +66,13 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["peer", "--subscribe", "/a/#"], "has a wildcard '#'"),
         (["sub", "--home", "/nowhere", "/a/#"], "has a wildcard '#'"),
         (["pub", "--home", "/nowhere", "/a/*", "x"], "has a wildcard '*'"),
+        (["swarm", "--subscribe", "/a/#"], "has a wildcard '#'"),
+        (["web", "--subscribe", "/a/#"], "has a wildcard '#'"),
+        (["topic", "create", "--home", "/nowhere", "/a/#"], "has a wildcard '#'"),
+        (["topic", "show"], "required: TOPIC\n"),
+        (["topic", "follow", "--home", "/nowhere", "/a", "xx"], "'xx' is not an Ed25519 peer id"),
+        (["pub", "--copies", "2", "/a", "x"], "--copies goes with --confirm"),
+        (["pub", "--confirm", "stored", "--join", ADDRESS, "/a", "x"], "needs --store"),
         (["peer", "surplus"], "unexpected argument 'surplus'"),
         (["peer", "--set", "network.idle_ms"], "expected KEY=VALUE"),
         (["peer", "--set", "network.idle_mss=3"], "unknown key 'network.idle_mss'"),

@@ -69,6 +69,29 @@ def test_pub_says_why_it_found_no_way_in(peers: Peers) -> None:
     assert dead.returncode == 1 and f"{address}: cannot reach 127.0.0.1 port" in dead.stderr
 
 
+def test_pub_makes_sure_of_what_it_is_asked_to(peers: Peers) -> None:
+    """As `Peer.publish` does, by the running peer and by one of its own."""
+    peers.start("--store", "--subscribe", "/a").until_error("subscribed to /a")
+    home, join = ["--home", peers.home(0)], ["--join", peers.addresses[0], "--store", ":memory:"]
+    keeper = peers.addresses[0].rpartition("/")[2]
+
+    alone = run("pub", *home, "--confirm", "taken", "--timeout", "1", "/a", "x", "--json")
+    assert alone.returncode == 1
+    told = json.loads(alone.stdout)
+    assert (told["outcome"], told["confirmed"]) == ("timeout", False)
+    assert "no other peer of /a is known" in told["reason"]
+
+    stored = run("pub", *join, "--confirm", "stored", "/a", "-", "--json", stdin="one\ntwo\n")
+    assert stored.returncode == 0, stored.stderr
+    copies = [json.loads(line)["copies"] for line in stored.stdout.splitlines()]
+    assert copies == [[keeper], [keeper]]
+    in_words = run("pub", *join, "--confirm", "taken", "/a", "three")
+    assert in_words.stdout == f"another peer says that it has it: {keeper}\n"
+
+    few = run("pub", *join, "--confirm", "stored", "--copies", "2", "--timeout", "1", "/a", "four")
+    assert few.returncode == 1 and few.stdout.startswith("not confirmed: 1 of 2 peers said")
+
+
 def test_a_peer_that_is_alone_with_an_event_says_so(peers: Peers) -> None:
     peers.start("--subscribe", "/a").until_error("subscribed to /a")
     done = run("pub", "--home", peers.home(0), "/a", "hi")

@@ -180,6 +180,23 @@ async def test_a_member_without_a_store_hears_that_it_is_refused(
         assert no.value.outcome == "refused"
 
 
+async def test_a_refusal_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the peers of a network differ in what they are set to."""
+    async with (
+        weft.Peer.open(config=LIVELY, store=MemoryStore()) as member,
+        weft.Peer.open(
+            config=LIVELY, store=MemoryStore(), join=member.address, hierarchies="/a"
+        ) as publisher,
+    ):
+        await member.subscribe("/a")
+        receipt = await publisher.publish("/a/b", b"")
+        (above,) = await receipt.above()
+        refused = await above.final()
+        assert refused.outcome == "refused"
+        assert "it comes from a sub-topic, and the topic is in no hierarchy there" in refused.reason
+        assert "_" not in refused.reason
+
+
 async def test_peers_without_a_store_are_told_of_where_copies_on_disk_are_asked_for() -> None:
     async with (
         weft.Peer.open(config=LIVELY, store=MemoryStore()) as keeper,
@@ -416,7 +433,7 @@ async def test_arguments_of_a_wrong_kind_are_named_and_not_overlooked() -> None:
             peer.subscribe("/x", since=datetime.min)
     with pytest.raises(weft.UsageError, match="the store has no name"):
         await weft.Peer.start(store="")
-    for announce in ("a b:c", "a b", "a/b", "0.0.0.0", "[::]:4001"):
+    for announce in ("a b:c", "a b", "a/b", "0.0.0.0", "[::]:4001", ":::", "a:b:c", "[::g]:4001"):
         with pytest.raises(weft.ListenError, match=re.escape(f"cannot announce {announce!r}")):
             await weft.Peer.start(announce=announce)
 

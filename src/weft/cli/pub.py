@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 
 from weft.cli.output import Fields
-from weft.cli.parser import plain_topic, repeated_option, seconds
+from weft.cli.parser import plain_topic, repeated_option, seconds, whole
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.store import keep_option, kept
@@ -21,12 +22,18 @@ Publishes through the peer that runs with the same --home; with --join, through
 a short-lived peer of its own. DATA is one event; without it, or with '-', each
 line of standard input is one. Prints what became of each. Exit code 1 means
 that an event reached nobody, neither in its topic nor (in a hierarchy) above it.
+
+With --confirm it means that an event did not come to this within --timeout:
+accepted (the peer or an access point has it), taken (--copies other peers say
+that they have it) or stored (that they have it on disk; the publisher needs a
+store, too: --store, where it is one of its own).
 """
 EXAMPLES = """
 weft pub /sports/football 'goal!'
 tail -f log | weft pub /logs/web -
 weft pub /sports/football --also /news/sports 'goal!'     one event in two topics
 weft pub --header kind=goal --header minute=12 /sports/football 'goal!'
+weft pub --confirm stored --copies 2 --timeout 10 /orders '7 apples'
 weft pub --join ADDRESS --hierarchy /sports /sports/football 'goal!'
 weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peers keep events
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
@@ -55,7 +62,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=30.0,
         metavar="S",
-        help="how long a queued event may wait for a network (30)",
+        help="how long a queued event may wait for a network, and a confirmation take (30)",
+    )
+    parser.add_argument(
+        "--confirm",
+        choices=("accepted", "taken", "stored"),
+        help="what to be sure of; anything less is exit code 1",
+    )
+    parser.add_argument(
+        "--copies",
+        type=whole(1, 1_000),
+        default=1,
+        metavar="N",
+        help="with --confirm taken or stored: how many other peers have to say so (1)",
     )
 
 
@@ -75,18 +94,30 @@ def header(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     if args.data is None and sys.stdin.isatty():
         raise Problem("nothing to publish: give DATA, or - to type lines", USAGE)
+    if args.copies != 1 and args.confirm not in ("taken", "stored"):
+        raise Problem("--copies goes with --confirm taken or --confirm stored", USAGE)
+    if args.confirm == "stored" and args.join and args.store is None:
+        raise Problem("--confirm stored needs --store: without one nothing is stored", USAGE)
     return asyncio.run(_run(args))
 
 
 async def _run(args: argparse.Namespace) -> int:
+    named, headers = [args.topic, *args.also], dict(args.header)
+    sure: Fields = {}
+    if args.confirm is not None:
+        sure = {"confirm": args.confirm, "copies": args.copies, "timeout": args.timeout}
     if args.join:
         from weft.net.api import Peer
+        from weft.net.errors import NotConfirmed
+        from weft.net.receipt import unconfirmed
 
         async with Peer.open(join=args.join, config=config_of(args), store=kept(args)) as peer:
 
             async def publish(data: bytes) -> list[Fields]:
-                named = [args.topic, *args.also]
-                receipts = await peer.publish(named, data, headers=dict(args.header))
+                try:
+                    receipts = await peer.publish(named, data, headers=headers, **sure)
+                except NotConfirmed as error:
+                    return [unconfirmed(topic, error) for topic in named]
                 finals = asyncio.gather(*(receipt.final() for receipt in receipts))
                 try:
                     receipts = await asyncio.wait_for(finals, args.timeout)
@@ -99,9 +130,12 @@ async def _run(args: argparse.Namespace) -> int:
 
             return await publish_all(args, publish)
 
-    topics, headers = [args.topic, *args.also], dict(args.header)
     async with running_peer(args) as client:
-        return await publish_all(args, lambda data: client.publish_together(topics, data, headers))
+
+        async def ask(data: bytes) -> list[Fields]:
+            return await client.publish_together(named, data, headers, **sure)
+
+        return await publish_all(args, ask)
 
 
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
@@ -109,23 +143,34 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     code = 0
     lines: Iterator[bytes] = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
     if args.data not in (None, "-"):
-        lines = iter([args.data.encode()])
+        lines = iter([os.fsencode(args.data)])  # as it was typed, whether it is UTF-8 or not
     while (data := await asyncio.to_thread(next, lines, None)) is not None:
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else printable(in_words(receipt)), flush=True)
-            if receipt["outcome"] not in _GOES_ON and reached_above(receipt) is None:
+            if not goes_on(receipt) and reached_above(receipt) is None:
                 code = FAILED
     return code
+
+
+def goes_on(receipt: Fields) -> bool:
+    """Whether the event reached somebody, or as many as was asked for."""
+    return receipt["outcome"] in _GOES_ON and receipt.get("confirmed", True)
 
 
 def reached_above(receipt: Fields) -> Fields | None:
     """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
     above: list[Fields] = receipt.get("above", [])
-    return next((level for level in above if level["outcome"] in _GOES_ON), None)
+    return next((level for level in above if goes_on(level)), None)
 
 
 def in_words(receipt: Fields) -> str:
     """A receipt for people."""
+    if not receipt.get("confirmed", True):
+        return f"not confirmed: {receipt['reason']}"
+    if receipt["copies"]:
+        count = len(receipt["copies"])
+        said = "another peer says that it has it" if count == 1 else f"{count} others have it"
+        return f"{said}: {', '.join(receipt['copies'])}"
     above = reached_above(receipt)
     if above is not None:
         return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"

@@ -66,8 +66,10 @@ async def running_peer(args: argparse.Namespace) -> AsyncIterator[ControlClient]
             raise Problem(f"--{name} goes with --join: a running peer has its own settings", USAGE)
     if not path.exists():
         raise Problem(
-            f"no peer runs with the home {path.parent}: start one with 'weft peer', name another "
-            "with --home, or give --join ADDRESS to go without"
+            f"no peer runs with the home {path.parent}: start one with 'weft peer', "
+            + ("name another " if hasattr(args, "join") else "or name another ")
+            + "with --home"
+            + (", or give --join ADDRESS to go without" if hasattr(args, "join") else "")
         )
     async with ControlClient(path) as client:
         yield client

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.cli.output import table
-from weft.cli.parser import folder, hours, repeated_option, seconds, topic, whole_option
+from weft.cli.parser import folder, hours, plain_topic, repeated_option, seconds, whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, network_options
 from weft.cli.stop import Stop, stop_on_signals
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whole_option(parser, "--peers", 1, 1_000, "(10)", default=10)
     whole_option(parser, "--processes", 1, 64, "(2)", default=2)
     subscribe = "subscribe every peer (repeat for more)"
-    repeated_option(parser, "--subscribe", "TOPIC", subscribe, topic)
+    repeated_option(parser, "--subscribe", "TOPIC", subscribe, plain_topic)
     network_options(parser)
     web_option(parser)
     parser.add_argument(

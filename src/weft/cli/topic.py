@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 
 from weft.cli.output import Fields, rows_in_words
-from weft.cli.parser import repeated_option, topic
+from weft.cli.parser import plain_topic, repeated_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import home_option, running_peer
 
@@ -61,8 +61,9 @@ _NEED_PEERS = ("allow", "revoke", "follow")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("topic", type=topic, metavar="TOPIC")
-    parser.add_argument("values", nargs="*", metavar="PEER", help="peer ids, or a sub-topic's name")
+    parser.add_argument("topic", type=plain_topic, metavar="TOPIC")
+    values = "peer ids, or a sub-topic's name"
+    parser.add_argument("values", nargs="*", default=(), metavar="PEER", help=values)
     home_option(parser)
     owner = "with create: this peer may change the topic, too (repeat for more)"
     repeated_option(parser, "--owner", "PEER", owner)
@@ -102,6 +103,8 @@ def request_of(args: argparse.Namespace) -> Fields:
         raise Problem("--from is for create", USAGE)
     if args.anyone and action not in ("create", "restrict"):
         raise Problem("--anyone is for create and restrict", USAGE)
+    if action not in ("add", "ask"):
+        check_peers([*values, *args.owner])
     request: Fields = {"action": action, "topic": args.topic, "anyone": args.anyone}
     if action in ("add", "ask"):
         request["segment"] = values[0]
@@ -114,6 +117,17 @@ def request_of(args: argparse.Namespace) -> Fields:
     if args.made_from:
         request["made_from"] = args.made_from
     return request
+
+
+def check_peers(given: Sequence[str]) -> None:
+    """What is no peer id is told before a running peer is asked."""
+    from weft.ids import BadId, parse_peer
+
+    for one in given:
+        try:
+            parse_peer(one)
+        except BadId as error:
+            raise Problem(str(error), USAGE) from error
 
 
 async def _run(request: Fields, args: argparse.Namespace) -> int:

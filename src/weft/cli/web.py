@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import maybe_host_port, network, repeated_option, topic
+from weft.cli.parser import maybe_host_port, network, plain_topic, repeated_option
 from weft.cli.settings import config_of, listen_options, network_options
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept
@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listen_options(parser)
     network_options(parser)
     keep_option(parser)
-    repeated_option(parser, "--subscribe", "TOPIC", "stay subscribed (repeat for more)", topic)
+    repeated_option(
+        parser, "--subscribe", "TOPIC", "stay subscribed (repeat for more)", plain_topic
+    )
     _page_options(parser)
 
 

@@ -39,6 +39,7 @@ from weft.net.arguments import (
     FileName,
     Topics,
     check_callable,
+    number_in,
     path_in,
     payload_in,
     text_in,
@@ -48,7 +49,7 @@ from weft.net.arguments import (
 from weft.net.config import Config
 from weft.net.consumer import Consumer, Past
 from weft.net.dht import Dht
-from weft.net.errors import NotConfirmed, UsageError, check_seconds, usable
+from weft.net.errors import NotConfirmed, UsageError, seconds_in, usable
 from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
@@ -174,8 +175,8 @@ class Peer:
             check_callable("encode", encode)
         if decode is not None:
             check_callable("decode", decode)
-        listens = text_in("listen", listen or network.listen)
-        announces = text_in("announce", announce or network.announce)
+        listens = text_in("listen", "" if listen is None else listen) or network.listen
+        announces = text_in("announce", "" if announce is None else announce) or network.announce
         traced = None if trace is None else path_in("trace", trace)
         with contextlib.ExitStack() as undo:  # what a peer that does not start leaves behind
             listener, address = bind(listens, announces)
@@ -316,6 +317,7 @@ class Peer:
         the first event that is kept, and `reset_consumer` makes a name begin there.
         """
         parsed = self._consumable(topic, name, after)
+        name = None if name is None else str.__str__(name)
         return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
 
     async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
@@ -326,7 +328,7 @@ class Peer:
         everything again. A consumer that runs by this name is to be closed first.
         """
         parsed = self._consumable(topic, name or "", after)
-        await self._runtime.reset_consumer(parsed, name, after)
+        await self._runtime.reset_consumer(parsed, str.__str__(name), after)
 
     def _consumable(self, topic: str, name: str | None, after: str | None) -> Topic:
         if self._machine.history is None:
@@ -437,7 +439,7 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = payload if isinstance(payload, bytes) else payload_in(payload, self._encode)
+        data = payload if type(payload) is bytes else payload_in(payload, self._encode)
         if headers is not None or data >= MARK:  # below it no payload can be taken for an envelope
             data = _in_envelope(data, headers)
         if confirm is not None:
@@ -489,7 +491,7 @@ class Peer:
         seconds: float | None,
     ) -> Receipt | list[Receipt]:
         self._check_confirm(confirm, copies)
-        check_seconds(seconds)
+        seconds = seconds_in(seconds)
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + seconds
         try:
@@ -510,8 +512,7 @@ class Peer:
     def _check_confirm(self, confirm: Confirm, copies: int) -> None:
         if confirm not in CONFIRM:
             raise UsageError(f"confirm is {confirm!r}; expected one of {', '.join(CONFIRM)}")
-        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
-            raise UsageError(f"copies is {copies!r}; expected a number from 1")
+        number_in("copies", copies, 1)
         if confirm == "accepted" and copies != 1:
             raise UsageError("copies are counted with confirm='taken' or confirm='stored'")
         if confirm == "stored" and self._machine.history is None:
@@ -577,7 +578,7 @@ class Peer:
 
     def _known_topic(self, topic: str) -> Topic:
         """Topics that this peer is subscribed to were checked before."""
-        known = Topic(topic)
+        known = Topic(str.__str__(topic))
         subscribed = self._machine.routing.is_subscribed(known)
         return known if subscribed else usable(parse_plain_topic, topic)
 
@@ -711,10 +712,11 @@ def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
         return wrap(NO_HEADERS, payload)
     if not isinstance(headers, Mapping):
         raise UsageError(f"headers are a mapping of names to texts, not {headers!r:.60}")
-    wrong = header_problem(headers)
+    given = dict(headers)
+    wrong = header_problem(given)
     if wrong:
         raise UsageError(wrong)
-    return wrap(headers, payload)
+    return wrap({str.__str__(name): str.__str__(given[name]) for name in given}, payload)
 
 
 def _store(store: Store | FileName | None) -> Store | None:

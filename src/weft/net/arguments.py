@@ -22,14 +22,14 @@ Encode: TypeAlias = Callable[[object], bytes | str]
 
 
 def text_in(name: str, given: object) -> str:
-    """A text, which can be written in UTF-8."""
+    """A text, which can be written in UTF-8; a plain one also where a subclass is given."""
     if not isinstance(given, str):
         raise UsageError(f"{name} is {given!r:.60}; expected a text")
     try:
-        given.encode()
+        str.encode(given)
     except UnicodeEncodeError as error:
         raise UsageError(f"{name} is {given!r:.60}, which UTF-8 cannot write") from error
-    return given
+    return str.__str__(given)
 
 
 def texts_in(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -46,14 +46,15 @@ def texts_in(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
 def topics_in(given: str | Topics) -> list[str]:
     """One topic or several, each once; those of a set in their alphabetical order."""
     if isinstance(given, str):
-        return [given]
+        return [str.__str__(given)]
     if isinstance(given, bytes | bytearray) or not isinstance(given, Iterable):
         raise UsageError(f"expected a topic or a list of topics, not {given!r:.60}")
     several = list(given)
     for one in several:
         if not isinstance(one, str):
             raise UsageError(f"expected a text as topic, not {type(one).__name__} ({one!r:.60})")
-    return list(dict.fromkeys(sorted(several) if isinstance(given, Set) else several))
+    plain = map(str.__str__, several)
+    return list(dict.fromkeys(sorted(plain) if isinstance(given, Set) else plain))
 
 
 def path_in(name: str, given: FileName) -> Path:
@@ -61,9 +62,27 @@ def path_in(name: str, given: FileName) -> Path:
     if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
         raise UsageError(f"{name} is {given!r:.60}; expected the path of a file, as text or Path")
     path = os.fspath(given)
-    if not path or "\0" in path:
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b""
+    if not encoded or b"\0" in encoded:
         raise UsageError(f"{name} is {path!r:.60}, which no file can be called")
     return Path(path)
+
+
+def bytes_in(name: str, given: object) -> bytes:
+    """Bytes, of whatever kind."""
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise UsageError(f"{name} is {given!r:.60}; expected bytes")
+    return bytes(given)
+
+
+def number_in(name: str, given: object, least: int = 0) -> int:
+    """A whole number."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise UsageError(f"{name} is {given!r:.60}; expected a number from {least}")
+    return int(given)
 
 
 def check_callable(name: str, given: object) -> None:

@@ -9,6 +9,8 @@ request and one answer at a time:
     {"op": "publish", "topic": "/a", "payload": BASE64}  {"ok": true, "receipt": {…}}
                    "topics": ["/a", "/b"] for several           {"ok": true, "receipts": [{…}, {…}]}
                    "headers": {"name": "text"}
+                   "confirm": "taken", "copies": 2, "timeout": 10     (what did not come to that has
+                   "confirmed": false in its receipt, and the "reason")
     {"op": "subscribe", "topic": "/a"}                   {"ok": true, "outcome": "joined"}
                    "since": "beginning" or a CID, or "since_ms": with the past before what comes
     {"op": "topic", "action": "create", "topic": "/a"}   {"ok": true, "cid": "…", "info": {…}}
@@ -44,8 +46,9 @@ from weft.errors import WeftError
 from weft.ids import cid_text
 from weft.net.api import Peer
 from weft.net.control_client import LINE_BYTES_MAX, write_line
-from weft.net.errors import ControlError
+from weft.net.errors import ControlError, NotConfirmed
 from weft.net.listener import Acceptor
+from weft.net.receipt import Confirm, unconfirmed
 from weft.net.subscription import Notification, Subscription
 from weft.protocol.seam import Scheme
 
@@ -59,6 +62,9 @@ class Request(Struct, forbid_unknown_fields=True):
     topics: Annotated[list[str], Meta(max_length=PARTS_MAX)] = []  # to publish in several at once
     payload: bytes = b""  # base64 in JSON
     headers: Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)] = {}
+    confirm: Confirm | None = None
+    copies: Annotated[int, Meta(ge=1)] = 1
+    timeout: Annotated[float, Meta(ge=0)] | None = None
     scheme: Scheme | None = None
     since: Annotated[str, Meta(max_length=128)] = ""
     since_ms: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
@@ -187,15 +193,10 @@ class ControlServer:
             return {"ok": True, "text": peer.metrics()}
         if request.op == "publish":
             if request.topics:
-                receipts = await peer.publish(
-                    request.topics, request.payload, headers=request.headers
-                )
-                return {"ok": True, "receipts": [await receipt.report() for receipt in receipts]}
+                return {"ok": True, "receipts": await _publish(peer, request, request.topics)}
             # A list is waited for until an access point has answered.
-            [receipt] = await peer.publish(
-                [request.topic], request.payload, headers=request.headers
-            )
-            return {"ok": True, "receipt": await receipt.report()}
+            [receipt] = await _publish(peer, request, [request.topic])
+            return {"ok": True, "receipt": receipt}
         if request.op == "topic":
             return await change_topic(peer, request)
         if request.op == "get":
@@ -219,6 +220,22 @@ class ControlServer:
         finally:
             watch.cancel()
             await subscription.close()
+
+
+async def _publish(peer: Peer, request: Request, topics: list[str]) -> list[dict[str, object]]:
+    """A receipt's fields for each topic."""
+    try:
+        receipts = await peer.publish(
+            topics,
+            request.payload,
+            headers=request.headers,
+            confirm=request.confirm,
+            copies=request.copies,
+            timeout=request.timeout,
+        )
+    except NotConfirmed as error:
+        return [unconfirmed(topic, error) for topic in topics]
+    return [await receipt.report() for receipt in receipts]
 
 
 async def change_topic(peer: Peer, request: Request) -> dict[str, object]:

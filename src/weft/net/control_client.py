@@ -66,11 +66,16 @@ class ControlClient:
         return receipt
 
     async def publish_together(
-        self, topics: list[str], payload: bytes, headers: Mapping[str, str] | None = None
+        self,
+        topics: list[str],
+        payload: bytes,
+        headers: Mapping[str, str] | None = None,
+        **sure: object,
     ) -> list[Fields]:
-        """One receipt's fields for each topic."""
+        """One receipt's fields for each topic; `sure` is what `Peer.publish` takes to be sure of
+        it: `confirm`, `copies` and `timeout`."""
         answer = await self.ask(
-            "publish", topics=topics, payload=payload, headers=dict(headers or {})
+            "publish", topics=topics, payload=payload, headers=dict(headers or {}), **sure
         )
         receipts: list[Fields] = answer["receipts"]
         return receipts

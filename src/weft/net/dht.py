@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.ids import Contact, PeerId, parse_peer
+from weft.ids import PEER_ID_BYTES, Contact, PeerId, parse_peer
+from weft.net.arguments import bytes_in, number_in
 from weft.net.errors import ClosedError, DhtError, UsageError, usable
 from weft.net.runtime import Runtime
 from weft.protocol import seam
@@ -28,6 +29,8 @@ class Dht:
 
     async def put(self, key: bytes, value: bytes, life_ms: int = 0) -> int:
         """Have the closest peers hold a value; returns how many do. `life_ms` 0: a day."""
+        key, value = bytes_in("key", key), bytes_in("value", value)
+        number_in("life_ms", life_ms)
         answer = await self._ask(lambda token: seam.DhtPut(token, key, value, life_ms))
         if answer.outcome == "refused":
             raise UsageError("the value is not valid for this key, or too large")
@@ -35,6 +38,7 @@ class Dht:
 
     async def put_block(self, block: bytes) -> bytes:
         """Store immutable bytes under their own hash; returns the key."""
+        block = bytes_in("block", block)
         key = prefix.block_key(block)
         if not await self.put(key, block):
             raise DhtError("no peer took the block")
@@ -42,6 +46,8 @@ class Dht:
 
     async def get(self, key: bytes, quorum: int = 0) -> bytes | None:
         """The value under a key, or None. Of a value that may change, the newest of `quorum`."""
+        key = bytes_in("key", key)
+        number_in("quorum", quorum)
         answer = await self._ask(lambda token: seam.DhtGet(token, key, quorum))
         if answer.outcome == "refused":
             raise UsageError("no values are known under keys of this kind")
@@ -49,6 +55,7 @@ class Dht:
 
     async def provide(self, key: bytes) -> int:
         """Tell the closest peers, now and from time to time, that this one has `key`."""
+        key = bytes_in("key", key)
         answer = await self._ask(lambda token: seam.DhtProvide(token, key))
         if answer.outcome == "refused":
             raise UsageError("the key cannot be used, or this peer provides too many")
@@ -56,10 +63,13 @@ class Dht:
 
     async def stop_providing(self, key: bytes) -> None:
         """Tell it no longer; what was told ends by itself."""
+        key = bytes_in("key", key)
         await self._ask(lambda token: seam.DhtProvide(token, key, True))
 
     async def find_providers(self, key: bytes, wanted: int = 3) -> list[Contact]:
         """Peers that say they have `key`, those that most holders name first."""
+        key = bytes_in("key", key)
+        number_in("wanted", wanted, 1)
         answer = await self._ask(lambda token: seam.DhtFindProviders(token, key, wanted))
         return list(answer.contacts)
 
@@ -75,7 +85,7 @@ class Dht:
 
     async def closest_peers(self, key: bytes) -> list[Contact]:
         """The k peers closest to a key, closest first; this one too where it belongs."""
-        location = prefix.as_bytes(prefix.location_of(key))
+        location = prefix.as_bytes(prefix.location_of(bytes_in("key", key)))
         answer = await self._ask(lambda token: seam.DhtClosest(token, location))
         return list(answer.contacts)
 
@@ -91,4 +101,8 @@ class Dht:
 
 
 def _peer(peer: str | PeerId) -> PeerId:
-    return PeerId(peer) if isinstance(peer, bytes) else usable(parse_peer, peer)
+    if not isinstance(peer, bytes):
+        return usable(parse_peer, peer)
+    if len(peer) != PEER_ID_BYTES:
+        raise UsageError(f"a peer's key has {PEER_ID_BYTES} bytes, not {len(peer)}")
+    return PeerId(peer)

@@ -15,6 +15,9 @@ from weft.ids import BadId
 
 T = TypeVar("T")
 
+SECONDS_MAX = 1e9
+"""Thirty years: who says more, or `math.inf`, means as long as it takes."""
+
 
 class ConfigError(WeftError):
     """A setting that cannot be used; the text names file, key and what was expected."""
@@ -33,17 +36,18 @@ def usable(parse: Callable[[str], T], text: str) -> T:
     if not isinstance(text, str):
         raise UsageError(f"expected a text, not {type(text).__name__} ({text!r:.60})")
     try:
-        return parse(text)
+        return parse(str.__str__(text))  # of an Enum, say: encoders take plain texts alone
     except BadId as error:
         raise UsageError(str(error)) from error
 
 
-def check_seconds(seconds: float | None) -> None:
+def seconds_in(seconds: float | None) -> float | None:
     """A timeout that the caller gave; `UsageError` if it is none."""
     if seconds is None:
-        return
+        return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise UsageError(f"a timeout is a number of seconds from 0, not {seconds!r:.60}")
+    return float(min(seconds, SECONDS_MAX))
 
 
 class ListenError(WeftError):

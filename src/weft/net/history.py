@@ -31,9 +31,11 @@ from weft.ids import (
     owned_name,
     parse_cid,
     parse_peer,
+    parse_plain_topic,
     parse_topic,
     peer_text,
 )
+from weft.net.arguments import number_in, text_in, texts_in
 from weft.net.dht import Dht
 from weft.net.errors import HistoryError, UsageError, usable
 from weft.net.runtime import Runtime
@@ -98,12 +100,13 @@ class Owned:
 
         A topic whose name carries this peer's key (`name`) is its own for every peer; of any other
         name each peer believes the owners that its user told it (`follow`)."""
+        usable(parse_plain_topic, topic)
         change = partial(
             seam.ChangeTopic,
             create=True,
-            owners=_keys(owners),
+            owners=_keys("owners", owners),
             anyone=anyone,
-            allow=_keys(publishers),
+            allow=_keys("publishers", publishers),
             hierarchy=hierarchy,
             made_from=self._version(made_from) if made_from else None,
         )
@@ -111,7 +114,7 @@ class Owned:
 
     def _version(self, named: str) -> Cid:
         """The version of a topic that is named by the topic or by itself."""
-        if not named.startswith("/"):
+        if not text_in("made_from", named).startswith("/"):
             return usable(parse_cid, named)
         info = self.info(named)
         if info is None:
@@ -122,11 +125,13 @@ class Owned:
 
     async def allow(self, topic: str, publishers: Keys) -> str:
         """Let others publish; the CID of the new version."""
-        return await self._change(topic, partial(seam.ChangeTopic, allow=_keys(publishers)))
+        allowed = _keys("publishers", publishers)
+        return await self._change(topic, partial(seam.ChangeTopic, allow=allowed))
 
     async def revoke(self, topic: str, publishers: Keys) -> str:
         """Let others publish no longer; what they published so far stays."""
-        return await self._change(topic, partial(seam.ChangeTopic, revoke=_keys(publishers)))
+        revoked = _keys("publishers", publishers)
+        return await self._change(topic, partial(seam.ChangeTopic, revoke=revoked))
 
     async def restrict(self, topic: str, anyone: bool = False) -> str:
         """Let only owners and allowed publishers publish from now on, or `anyone` again."""
@@ -170,7 +175,7 @@ class Owned:
     async def follow(self, topic: str, owners: Keys) -> bool:
         """Believe these owners (all of them) and no other peer about a topic. Says whether its
         newest version is known already; subscribers hear of it, others find it in the DHT."""
-        name, holders = usable(parse_topic, topic), _keys(owners)
+        name, holders = usable(parse_topic, topic), _keys("owners", owners)
         if not holders:
             raise UsageError("following a topic needs its owners' peer ids")
         answer = await self._runtime.ask(lambda token: seam.FollowTopic(token, name, holders))
@@ -239,18 +244,21 @@ class History:
         self, topic: str, since: Since = "beginning", limit: int | None = None
     ) -> Iterator[SealedEvent]:
         """Events that are stored here, in the stream's order; see `store.reader` for `since`."""
-        return islice(read_all(self.store, usable(parse_topic, topic), since), limit)
+        events = read_all(self.store, usable(parse_topic, topic), since)
+        return islice(events, _limit(limit))
 
     def read_through(
         self, topic: str, since: Since = "beginning", limit: int | None = None
     ) -> Iterator[SealedEvent]:
         """The same, after the events of the topic that this one was made from, which are stored
         here under that topic's name: subscribe to it to have them."""
-        return islice(read_through(self.store, usable(parse_topic, topic), since), limit)
+        events = read_through(self.store, usable(parse_topic, topic), since)
+        return islice(events, _limit(limit))
 
     async def get(self, path: str) -> object:
         """What a merkle path leads to: a value, or a whole document. With a DHT, blocks that are
         not here are fetched; each is checked."""
+        path = text_in("the path", path)
         fetched: dict[Cid, bytes] = {}
         while True:
             try:
@@ -289,5 +297,9 @@ class History:
         )
 
 
-def _keys(keys: Keys) -> tuple[PeerId, ...]:
-    return tuple(usable(parse_peer, key) for key in ([keys] if isinstance(keys, str) else keys))
+def _limit(limit: int | None) -> int | None:
+    return None if limit is None else number_in("limit", limit)
+
+
+def _keys(name: str, keys: Keys) -> tuple[PeerId, ...]:
+    return tuple(usable(parse_peer, key) for key in texts_in(name, keys))

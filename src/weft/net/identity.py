@@ -72,7 +72,11 @@ class Identity:
     def load_or_generate(cls, path: FileName) -> Identity:
         """Read the key file, or write a fresh one where there is none."""
         path = path_in("the key file", path)
-        if not path.exists():
+        try:
+            found = path.exists()
+        except OSError as error:  # a name that is too long
+            raise IdentityError(f"cannot read key file {path}: {error.strerror}") from error
+        if not found:
             fresh = cls(Ed25519PrivateKey.generate(), path)
             try:
                 fresh.save(path)

@@ -43,7 +43,7 @@ from weft.net.errors import (
     Fault,
     IsolatedError,
     WrongPeerFault,
-    check_seconds,
+    seconds_in,
 )
 
 log = logging.getLogger("weft.net")
@@ -154,7 +154,7 @@ class Life:
 
     async def joined(self, seconds: float | None) -> None:
         """Until this peer knows another; `IsolatedError` says why it does not."""
-        check_seconds(seconds)
+        seconds = seconds_in(seconds)
         try:
             async with asyncio.timeout(seconds):
                 async for event in self.events():

@@ -98,7 +98,8 @@ def _announced(announce: str, actual: int) -> tuple[str, int]:
             raise ListenError(
                 f"cannot announce {announce!r}: expected HOST or HOST:PORT"
             ) from error
-    if not _HOST.fullmatch(host) or _is_unspecified(host):
+    # Only numbers have colons: a host's name with one cannot be looked up.
+    if not _HOST.fullmatch(host) or _is_unspecified(host) or (":" in host and not _is_ip(host)):
         raise ListenError(f"cannot announce {announce!r}: others cannot dial {host!r}")
     return host, port or actual
 
@@ -108,6 +109,14 @@ def _is_unspecified(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class Acceptor:

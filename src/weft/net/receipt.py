@@ -216,6 +216,19 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
         return f"Receipt({self.outcome}, {self.topic!r}, {self.event_id!r}, peers={self.peers})"
 
 
+def unconfirmed(topic: str, error: NotConfirmed) -> dict[str, object]:
+    """As `Receipt.as_dict`, of an event that did not come to what its caller asked for."""
+    told = {"outcome": error.outcome, "topic": topic, "event_id": "", "access_point": ""}
+    return {
+        **told,
+        "peers": 0,
+        "dropped": 0,
+        "reason": str(error),
+        "copies": [],
+        "confirmed": False,
+    }
+
+
 class Answers:
     """Answers waited for, by the tokens of their commands.
 

@@ -134,9 +134,13 @@ _WHY = {
     Reason.NOT_ALLOWED: "the topic's owners do not let its publisher publish there, or it does not "
     "follow them",
     Reason.UNKNOWN_TOPIC: "the version of the topic that it names is not to be had",
+    Reason.WRONG_TOPIC: "the version that it names is one of another topic",
+    Reason.NOT_OWNER: "the version of the topic that it names is by a peer that does not own it",
+    Reason.OUTSIDE_HIERARCHY: "it comes from a sub-topic, and the topic is in no hierarchy there "
+    "(hierarchies are the same at all peers of a network)",
     Reason.OVER_QUOTA: "its publisher has as much stored in the topic as one may",
 }
-"""What publishers are told that others refuse."""
+"""What publishers are told that others refuse, in the words that all peers use."""
 
 
 class Seen:
@@ -578,7 +582,7 @@ class Streams:
         try:
             return [self._open(topic, state, event) for event in run.events()]
         except Refused as refused:
-            self.refuse(topic, refused.reason, source, run)
+            self.refuse(topic, refused.reason, source, run, str(refused))
             return None
 
     def _open(self, topic: Topic, state: TopicStream | None, event: Event) -> SealedEvent:
@@ -626,12 +630,14 @@ class Streams:
         reason: Reason,
         source: PeerId | None = None,
         run: Run | None = None,
+        why: str = "",
     ) -> None:
-        """Count what is not taken, and trace it where it has a name in traces."""
+        """Count what is not taken, and trace it where it has a name in traces. `why` is for its
+        publisher, where there are no words for the reason that fit every case."""
         self._ctx.counters[f"history_refused_{reason}"] += 1
         if run is not None:
             trace_rejected(self._ctx, topic, run, source, str(reason))
-            self._note_refused(topic, run, _WHY.get(reason, f"it is refused as {reason}"))
+            self._note_refused(topic, run, _WHY.get(reason, why))
 
     # --- into the stream --------------------------------------------------------------------------
 
