@@ -82,7 +82,11 @@ class Process:
 
 
 def run(
-    kills: int, seed: int, place: Path = HERE, progress: Progress | None = None
+    kills: int,
+    seed: int,
+    place: Path = HERE,
+    progress: Progress | None = None,
+    life_s: float = LIFE_S_MAX,
 ) -> dict[str, Any]:
     random = Random(seed)
     receipted: list[str] = []
@@ -103,7 +107,7 @@ def run(
             for number in range(kills):
                 publisher.start()
                 worker.start()
-                time.sleep(random.random() * (LIFE_S_MAX + start_s))
+                time.sleep(random.random() * (life_s + start_s))
                 for process in random.choice([[publisher], [worker], [publisher, worker]]):
                     receipted += process.kill()
                 if progress is not None:

@@ -7,7 +7,6 @@ cannot be made (no network, no wheel for this Python) the figures are None and `
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peer.machine import say
+from benchmarks.peer.machine import cache_folder, say
 from benchmarks.peer.scenario import Load
 
 VERSION = "0.8.1"
@@ -55,15 +54,10 @@ class NotThere(Exception):
     """py-libp2p cannot be installed or run here; the text says why."""
 
 
-def cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "weft" / "bench"
-
-
 def environment() -> Path:
     """The interpreter of the environment that holds py-libp2p, which is made if need be."""
     python = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    home = cache_directory() / f"libp2p-{VERSION}-{python}"
+    home = cache_folder() / f"libp2p-{VERSION}-{python}"
     interpreter = home / "bin" / "python"
     complete = home / "complete"
     if complete.exists():

@@ -19,6 +19,14 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - _started:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 
+def cache_folder() -> Path:
+    """Where benchmarks keep what takes a while to make; made on first use."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "weft" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def cpu_model() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -10,7 +10,6 @@ Imports nothing but the standard library: the worker that runs py-libp2p reads i
 from __future__ import annotations
 
 import argparse
-import resource
 from dataclasses import asdict, dataclass
 
 TOPIC = "/bench/one"
@@ -44,9 +43,3 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_of(args: argparse.Namespace) -> Load:
     return Load(args.peers, args.payload_bytes, args.warmup_rounds, args.rounds)
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

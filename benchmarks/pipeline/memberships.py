@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -18,17 +17,9 @@ SEED = 1
 _VERSION = 2  # of what is drawn here
 
 
-def cache_folder() -> Path:
-    """Where benchmarks keep what takes a while to make; made on first use."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "weft" / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def memberships(count: int) -> Path:
     """A keyed table of that many distinct (user, topic), in no order; made on first use."""
-    folder = cache_folder() / f"memberships-{_VERSION}-{count}-{SEED}"
+    folder = machine.cache_folder() / f"memberships-{_VERSION}-{count}-{SEED}"
     if len(tables.finished(folder)) == PARTS:
         return folder
     machine.say(f"making {count:,} memberships")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from benchmarks.peer import machine
 from benchmarks.peer.worker import Worker
-from benchmarks.pipeline.memberships import cache_folder, drawn, memberships
+from benchmarks.pipeline.memberships import drawn, memberships
 from benchmarks.pipeline.processes import timed
 from benchmarks.pipeline.traces import copied, simulated
 
@@ -44,7 +44,7 @@ DIGITS = 9  # of figures that are compared
 
 def measure(quick: bool) -> dict[str, Any]:
     rows = ROWS // 10 if quick else ROWS
-    with tempfile.TemporaryDirectory(prefix="weft-bench-", dir=cache_folder()) as aside:
+    with tempfile.TemporaryDirectory(prefix="weft-bench-", dir=machine.cache_folder()) as aside:
         folder = Path(aside)
         csv = written(folder / "rows.csv", rows)
         table = memberships(rows)

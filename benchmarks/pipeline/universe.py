@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 from benchmarks.peer import machine
-from benchmarks.pipeline.memberships import cache_folder, drawn
+from benchmarks.pipeline.memberships import drawn
 from benchmarks.pipeline.processes import timed
 from pyarrow import RecordBatch
 from pyspark.sql import functions as F
@@ -43,7 +43,7 @@ def measure(quick: bool) -> dict[str, Any]:
 def drawn_from(rows: int) -> dict[str, Any]:
     """What it takes to draw from so many memberships."""
     with (
-        tempfile.TemporaryDirectory(prefix="weft-bench-", dir=cache_folder()) as aside,
+        tempfile.TemporaryDirectory(prefix="weft-bench-", dir=machine.cache_folder()) as aside,
         opened(SessionSettings("local[2]", "weft bench", driver_memory=HEAP)) as spark,
     ):
         lake = made(spark, Path(aside) / "lake", rows)

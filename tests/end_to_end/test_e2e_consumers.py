@@ -8,7 +8,7 @@ from benchmarks.history import consumers
 
 
 def test_killed_at_random_points(tmp_path: Path) -> None:
-    result = consumers.run(kills=5, seed=3, place=tmp_path)
+    result = consumers.run(kills=5, seed=3, place=tmp_path, life_s=1.0)
     assert result["consumer_receipted"] > 8
     assert {what: result[f"consumer_{what}"] for what in ("lost", "repeated", "disordered")} == {
         "lost": 0,

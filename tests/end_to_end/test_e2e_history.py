@@ -42,7 +42,9 @@ def test_history_on_the_command_line(peers: Peers, tmp_path: Path) -> None:
     ]
     assert [event["payload"] for event in stored] == ["one", "two"]
     assert stored[1]["parents"] == [stored[0]["cid"]]
-    past = run("sub", "/sports", "--since", stored[0]["cid"], "--count", "1", "--timeout", "30", *b)
+    past = run(
+        "sub", "/sports", "--since", stored[0]["cid"], "--count", "1", "--timeout", "300", *b
+    )
     assert past.stdout == "two\n", past.stderr
     assert run("get", f"{stored[1]['cid']}/parent/payload", "--raw", *b).stdout == "one"
 

@@ -58,14 +58,16 @@ def test_ctrl_c_leaves_and_others_notice(peers: Peers) -> None:
 def test_pub_says_why_it_found_no_way_in(peers: Peers) -> None:
     peers.start()
     address = peers.addresses[0]
-    other = run("pub", "--join", address, "--set", "network.name=b", "/a", "hi", "--timeout", "3")
+    # What cannot be flushed in the end is not waited for.
+    hurried = ("--timeout", "3", "--set", "network.leave_timeout_ms=100")
+    other = run("pub", "--join", address, "--set", "network.name=b", "/a", "hi", *hurried)
     assert other.returncode == 1 and "belongs to network '" in other.stderr
     assert address in other.stderr and "Traceback" not in other.stderr
     nobody = run("pub", "--join", address, "/a", "hi", "--log-level", "info")
     assert nobody.returncode == 1 and "weft: INFO: connected to" in nobody.stderr
     peers.processes[0].send(signal.SIGKILL)
     peers.processes[0].end()
-    dead = run("pub", "--join", address, "/a", "hi", "--timeout", "3")
+    dead = run("pub", "--join", address, "/a", "hi", *hurried)
     assert dead.returncode == 1 and f"{address}: cannot reach 127.0.0.1 port" in dead.stderr
 
 

@@ -40,6 +40,7 @@ weft swarm --peers 20 --processes 4 --soak 1            an hour of churn and kil
 weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
 """
 _SHOWN_CAUSES = 6
+_SHOWN_PEERS = 20
 _PROBE = "has the swarm settled?"
 
 
@@ -261,7 +262,7 @@ def _cost(census: Census, after_s: float) -> str:
     )
 
 
-def _table(census: Census, rows_max: int = 20) -> str:
+def _table(census: Census) -> str:
     rows = [
         [
             str(index),
@@ -271,7 +272,7 @@ def _table(census: Census, rows_max: int = 20) -> str:
             str(look.topics),
             str(look.notifications),
         ]
-        for index, look in list(census.looks.items())[:rows_max]
+        for index, look in list(census.looks.items())[:_SHOWN_PEERS]
     ]
     head = ["peer", "view", "linked", "connections", "topics", "notifications"]
     more = len(census.looks) - len(rows)

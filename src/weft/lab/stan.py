@@ -127,9 +127,9 @@ def groups(*parts: Sequence[str]) -> list[str]:
     return ["".join(f"{word}, " for word in words) for words in product(*parts)]
 
 
-def reduction(final: str, initial: str = "ipvs") -> Column:
+def reduction(final: str) -> Column:
     """The share of physical links that are no longer needed, from sums."""
-    return 1 - F.col(final) / F.col(initial)
+    return 1 - F.col(final) / F.col("ipvs")
 
 
 def ks_distance(*by: str, value: str, after: Column) -> Transform:

@@ -73,12 +73,10 @@ class Workload:
         return found
 
 
-def workload_of(
-    spark: SparkSession, params: Params, seed: int, source: Source, draws: int = 100
-) -> Workload:
+def workload_of(spark: SparkSession, params: Params, seed: int, source: Source) -> Workload:
     """The workload of a point. A trace's universes are always drawn by the same seed."""
     held = source.memberships(spark, seed, grid_of(params["size"])).cache()
-    universes = Universes(spark, held, Recipe(draws=draws, seed=seed if source.is_grid else 1))
+    universes = Universes(spark, held, Recipe(seed=seed if source.is_grid else 1))
     known = QUICK_SEEDS if params["size"] == "quick" else PAPER_SEEDS
     sizes = tuple(each for each in known if each < universes.topics)
     return Workload(held, universes, sizes)

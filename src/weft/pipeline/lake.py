@@ -441,9 +441,7 @@ class Tidied:
     removed: int  # files
 
 
-def tidied(
-    place: Address, keep: int = KEEP, young_hours: int = 0, at: datetime | None = None
-) -> Tidied:
+def tidied(place: Address, keep: int = KEEP, young_hours: int = 0) -> Tidied:
     """Put small files together, and remove all but the last `keep` versions with their files. Where
     other runs may be writing, `young_hours` spares what is no older."""
     location = Location.of(place)
@@ -468,7 +466,7 @@ def _tidied(location: Location, keep: int, young_hours: int, at: datetime | None
             numbers[name] = table.version()
         listed, version = known, base
         if compacted or len(known) > keep:
-            when = at or datetime.now(UTC)
+            when = datetime.now(UTC)
             version = Version(base.number + 1, numbers, base.rows, base.content, when)
             listed = [*known, version][-keep:]
             version.write(location, forgotten=listed[0].number - 1)

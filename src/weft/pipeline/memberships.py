@@ -76,7 +76,9 @@ def grid_memberships(spark: SparkSession, grid: Grid | None, seed: int) -> DataF
     worker draws them, so that only the parameters travel."""
     chosen = grid or Grid()
 
-    def drawn(_: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    def drawn(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for _ in batches:
+            pass  # Spark ends a worker that leaves some of its input unread
         held = draw_grid(chosen, seed)
         for start in range(0, held.total, BATCH_ROWS):
             users = held.members[start : start + BATCH_ROWS].astype(np.int64)

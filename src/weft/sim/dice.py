@@ -45,8 +45,8 @@ class Dice:
         """True in so many of a hundred cases."""
         return draw.chance(self.bits(purpose, first, second), percent, 100)
 
-    def pick(self, purpose: str, items: Sequence[T], first: int = 0, second: int = 0) -> T:
-        return items[self.below(purpose, len(items), first, second)]
+    def pick(self, purpose: str, items: Sequence[T], first: int = 0) -> T:
+        return items[self.below(purpose, len(items), first)]
 
     def some(self, purpose: str, items: Sequence[T], wanted: int, first: int = 0) -> list[T]:
         """`wanted` of the items, every subset equally likely, in their order."""

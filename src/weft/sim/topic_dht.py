@@ -35,6 +35,8 @@ from weft.store.interface import Store
 
 _CONTACTS = 5
 """guess: peers that a newcomer knows."""
+_REST_MS = 5_000
+"""guess: everybody has joined by then."""
 
 
 class Lookups(Observer):
@@ -169,13 +171,13 @@ class Run(RoleNet):
     ) -> Alone:
         return Alone(contact, self.seed, config)
 
-    def come_up(self, rest_ms: int = 5_000) -> None:
+    def come_up(self) -> None:
         """All at once, each knowing some others."""
         numbers = range(len(self.nodes))
         for number in numbers:
             others = [one for one in numbers if one != number]
             self.start(number, self.dice.some("topic_dht.known", others, _CONTACTS, number))
-        self.run(rest_ms)
+        self.run(_REST_MS)
 
     def machines(self) -> dict[PeerId, TopicDht]:
         return {

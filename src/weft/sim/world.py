@@ -35,6 +35,8 @@ SizeOf: TypeAlias = Callable[[Message], int]
 _Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
 
 _NANOS = 1_000_000  # in a millisecond
+LOST_AFTER_MS = 1_000
+"""How long a peer takes to notice that a connection cannot be made."""
 
 
 @final
@@ -101,19 +103,15 @@ class World:
         network: Network,
         writer: trace.Writer | None = None,
         observers: Sequence[Observer] = (),
-        lost_after_ms: int = 1_000,
-        store_ms: int = 5,
+        *,
         size_of: SizeOf | None = None,
     ) -> None:
-        """`lost_after_ms`: how long it takes to notice that a connection cannot be made;
-        `store_ms`: how long a disk takes to make something durable; `size_of`: how many bytes a
-        message has on the wire, for the trace."""
+        """`size_of`: how many bytes a message has on the wire, for the trace."""
         self.now_ms = 0
         self.network = network
         self.record = Record()
         self.nodes: list[Node] = []
-        self.lost_after_ms = lost_after_ms
-        self.store_ms = store_ms
+        self.store_ms = 5  # how long a disk takes to make something durable
         self.partition_told = False
         self.handled = 0  # messages handed to machines
         self.facts = 0  # messages, timers, losses and commands handed to machines
@@ -199,8 +197,8 @@ class World:
         for node in self.nodes:
             for other in list(node.holds.values()):
                 if self.network.is_cut(node.index, other.index):
-                    self._tell_loss(node, other.contact.peer, self.lost_after_ms)
-                    self._tell_loss(other, node.contact.peer, self.lost_after_ms)
+                    self._tell_loss(node, other.contact.peer, LOST_AFTER_MS)
+                    self._tell_loss(other, node.contact.peer, LOST_AFTER_MS)
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -367,7 +365,7 @@ class World:
         for observer in self._observers:
             observer.dropped(self.now_ms, node, to, message)
         if told:
-            self._tell_loss(node, to, self.lost_after_ms)
+            self._tell_loss(node, to, LOST_AFTER_MS)
 
     def _tell_loss(self, node: Node, lost: PeerId, after_ms: int) -> None:
         """Several sends into the void are one failed connection, and told once."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -130,11 +131,13 @@ def follow(trace: Path, out: Path) -> list[str]:
 
 
 def killed_when(holds: Callable[[], bool], command: list[str]) -> None:
-    """The command in a process of its own, which is killed with its Java once something holds."""
+    """The command in a process of its own, which is killed with its Java once something holds.
+    Spark's workers end when they notice; one that is still there would write beside the next."""
     source = Path(__file__).resolve().parents[3] / "src"
+    mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-m", "weft.cli.main", *command],
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": str(source), resources.MARK_VARIABLE: mark},
         start_new_session=True,
     )
     try:
@@ -144,6 +147,7 @@ def killed_when(holds: Callable[[], bool], command: list[str]) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        assert resources.wait_until(lambda: not resources.carriers(mark), PATIENCE_S)
 
 
 def interrupted_when(holds: Callable[[], bool], command: list[str], spark: SparkSession) -> int:

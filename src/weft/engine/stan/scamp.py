@@ -21,6 +21,7 @@ import numpy as np
 from weft.engine.core.arrays import Ids
 from weft.engine.core.draws import absorb, below
 from weft.engine.core.jit import Bits, compiled, i64, part, shared, u64
+from weft.engine.stan.views import place_in
 from weft.rules import scamp as rules
 from weft.rules.scamp import (
     copies,
@@ -63,21 +64,13 @@ class Group(NamedTuple):
 
 
 @part
-def place_of(some: Ids, count: int, member: int) -> int:
-    for place in range(count):
-        if some[place] == member:
-            return place
-    return -1
-
-
-@part
 def can_keep(group: Group, at: int, member: int) -> bool:
     """Whether a view lacks a member and has room for it."""
     return (
         at != member
         and group.sizes[at] < group.views.shape[1]
         and group.held[member] < group.holders.shape[1]
-        and place_of(group.views[at], i64(group.sizes[at]), member) < 0
+        and place_in(group.views[at], i64(group.sizes[at]), member) < 0
     )
 
 
@@ -92,7 +85,7 @@ def keep(group: Group, at: int, member: int) -> None:
 @part
 def take_out(some: Ids, count: int, member: int) -> None:
     """Remove a member from the first so many; those after it move up."""
-    for place in range(place_of(some, count, member), count - 1):
+    for place in range(place_in(some, count, member), count - 1):
         some[place] = some[place + 1]
 
 

@@ -29,7 +29,7 @@ from weft.protocol.config import Config, History, Pulsar
 from weft.sim.network import Conditions, Latency
 from weft.sim.node import Node
 from weft.sim.record import Delivery
-from weft.sim.world import World
+from weft.sim.world import LOST_AFTER_MS, World
 
 CRASHES = ("parent", "rendezvous", "half", "all but one")
 
@@ -91,14 +91,14 @@ LOOK_MS = 5_000
 """How often `protocol/liveness.py` looks through links at rest."""
 
 
-def allowed_ms(config: Config, silent: bool, crashed: int, lost_after_ms: int = 1_000) -> int:
+def allowed_ms(config: Config, silent: bool, crashed: int) -> int:
     """The most time until every subscriber gets events again, by the settings."""
     links = config.links
     pinged_ms = links.ping_after_ms + LOOK_MS
     noticed_ms = pinged_ms + links.pings_unanswered_max * links.ping_timeout_ms
-    asked_ms = config.pulsar.reply_timeout_ms if silent else lost_after_ms
+    asked_ms = config.pulsar.reply_timeout_ms if silent else LOST_AFTER_MS
     return (
-        (noticed_ms if silent else lost_after_ms)
+        (noticed_ms if silent else LOST_AFTER_MS)
         + crashed * asked_ms
         + LEVELS_MAX * 2 * ONE_WAY_MS
         + EVERY_MS
