@@ -70,6 +70,15 @@ from weft.protocol.context import Context, require, require_positive
 from weft.protocol.seam import SCHEMES, Millis, Scheme
 from weft.protocol.wire import LIST_MAX, Counter, Message, OfTopic, Span, Spans
 from weft.rules.draw import MASK64, absorb
+from weft.rules.stretches import (
+    Stretch,
+    add_stretch,
+    is_in,
+    is_touched,
+    joined,
+    lacking,
+    take_stretch,
+)
 
 
 class IHave(Message, frozen=True, tag=23):
@@ -187,27 +196,26 @@ def is_proven(judged: Judged) -> bool:
     return isinstance(judged, Proven) or judged is Verdict.COPY
 
 
-Stretch: TypeAlias = tuple[int, int]
-"""The first and the last of some consecutive numbers."""
-
-
 class Life:
     """What is known of one incarnation of a publisher."""
 
     __slots__ = (
-        *("_believed", "_proven", "_spans", "_starts", "above", "floor", "forgotten_ms", "forked"),
-        *("gap_since", "held", "mark", "newest", "newest_digest", "passed", "published_ms", "tag"),
-        *("touched", "word_from", "word_since"),
+        *("_believed", "_key", "_proven", "_spans", "_starts", "above", "floor", "forgotten_ms"),
+        *("forked", "gap_since", "held", "mark", "newest", "newest_digest", "passed", "published_ms"),
+        *("tag", "touched", "word_from", "word_since"),
     )
 
-    def __init__(self, tag: int, now: Millis, newest: Proven | Statement, digest: bytes) -> None:
-        self.tag = tag
+    def __init__(
+        self, key: tuple[PeerId, int], now: Millis, newest: Proven | Statement, digest: bytes
+    ) -> None:
+        self._key = key
+        self.tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
         self.floor = 0
         self.passed = 0  # up to there some may count as seen that never came
         self.above: list[Stretch] = []  # ascending, as long as they can be
         self.held: dict[int, Held] = {}  # by the first number of each
         self._starts: list[int] = []  # these numbers, ascending
-        self._spans: list[Stretch] | None = None  # all that is held, once it was asked for
+        self._spans: list[Span] | None = None  # all that is held, once it was asked for
         self.newest = newest  # of all that the publisher is known to have signed
         self.newest_digest = digest
         self.published_ms = 0  # when that was, by its clock; never after it was here
@@ -215,7 +223,7 @@ class Life:
         self.forked = False  # its publisher was found to have signed two different things
         self.touched = now
         self.gap_since = now
-        self.mark: int | None = None  # its part of the fingerprint
+        self.mark: int | None = 0  # its part of the fingerprint; None: made when asked for
         self.word_from = 0  # from this number on there is only the publisher's word; 0: proven
         self.word_since = now
         self._proven = newest, digest  # the newest before that
@@ -252,8 +260,8 @@ class Life:
             insort(self._starts, first)
         spans = self._spans
         if spans is not None:
-            if spans and spans[-1][1] == first - 1:
-                spans[-1] = (spans[-1][0], held.run.last)
+            if spans and spans[-1].last == first - 1:
+                spans[-1] = Span(*self._key, spans[-1].first, held.run.last)
             else:
                 self._spans = None
 
@@ -264,24 +272,28 @@ class Life:
         del self._starts[bisect_right(self._starts, first) - 1]
         spans = self._spans
         if spans is not None:
-            if spans[0][0] == first and spans[0][1] > held.run.last:
-                spans[0] = (held.run.last + 1, spans[0][1])
+            if spans[0].first == first and spans[0].last > held.run.last:
+                spans[0] = Span(*self._key, held.run.last + 1, spans[0].last)
             else:
                 self._spans = None
         if self.newest is held.proven:
             self.newest = held.proven.statement()
 
-    def spans_held(self, until: Millis) -> list[Stretch]:
-        """What is held since then or longer. Members compare often, and a life may be long: what
-        is held is joined once, and the few runs that came later are taken away."""
-        if self._spans is None:
-            self._spans = joined((first, self.held[first].run.last) for first in self._starts)
-        result = list(self._spans)
+    def spans_held(self, until: Millis) -> list[Span]:
+        """What is held since then or longer. Members compare often, a life may be long and lives
+        are many: what is held is joined once, and the few runs that came later are taken away."""
+        spans = self._spans
+        if spans is None:
+            runs = joined((first, self.held[first].run.last) for first in self._starts)
+            spans = self._spans = [Span(*self._key, *stretch) for stretch in runs]
+        if self.touched <= until:
+            return spans
+        result = [(span.first, span.last) for span in spans]
         for held in reversed(self.held.values()):  # in the order in which they came
             if held.since <= until:
                 break
             take_stretch(result, held.run.first, held.run.last)
-        return result
+        return [Span(*self._key, *stretch) for stretch in result]
 
     def see(self, first: int, last: int) -> bool:
         """Note numbers that are new; says whether all before them had been seen."""
@@ -364,12 +376,14 @@ class Recent:
         "_bytes",
         "_config",
         "_count",
-        "_fingerprint",
         "_forgotten_ms",
         "_forgotten_until",
         "_gone",
+        "_marks",
         "_order",
         "_topic",
+        "_unmarked",
+        "_unsettled",
         "disproven",
         "evicted",
         "lives",
@@ -384,7 +398,10 @@ class Recent:
         self._order: OrderedDict[Held, Life] = OrderedDict()
         self._count = 0
         self._bytes = 0
-        self._fingerprint: int | None = 0
+        self._marks = 0  # of all lives but those that changed since the fingerprint was asked for:
+        self._unmarked: dict[Life, None] = {}
+        # Lives with a gap, or with events that there is only their publisher's word for.
+        self._unsettled: dict[tuple[PeerId, int], Life] = {}
         # Lives that gave way to others, and when each had published last: nothing of them is taken
         # that was published by then. Those beyond have no number of their own any more …
         self._gone: OrderedDict[tuple[PeerId, int], int] = OrderedDict()
@@ -498,7 +515,7 @@ class Recent:
         for held in life.held_in(life.word_from, life.floor):
             self._release(life, held)
         life.break_word()
-        life.mark = self._fingerprint = None
+        self._unmark(life)
 
     def admit(self, proven: Proven, hops: int, now: Millis, wall_ms: int) -> None:
         """Note a run that `judge` found new."""
@@ -523,8 +540,10 @@ class Recent:
                 self._close_lowest_gap(life)
         if last >= life.top:
             life.note(proven, proven.digest, min(run.published_ms, wall_ms))
+        if life.above or life.word_from:
+            self._unsettled[key] = life
         life.touched = now
-        life.mark = self._fingerprint = None
+        self._unmark(life)
         self._hold(life, Held(proven, run, hops, now, proven.size))
 
     def _new_life(
@@ -535,8 +554,7 @@ class Recent:
             self._remember_gone(oldest, life.published_ms, now)
             self._drop_life(oldest)
             self.evicted += 1
-        tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
-        life = self.lives[key] = Life(tag, now, newest, digest)
+        life = self.lives[key] = Life(key, now, newest, digest)
         life.forgotten_ms = max(self._forgotten(now), self._gone.pop(key, -1))
         return life
 
@@ -559,13 +577,22 @@ class Recent:
         life = self.lives.pop(key)
         for held in list(life.held.values()):
             self._release(life, held)
-        self._fingerprint = None
+        self._unmark(life)
+        del self._unmarked[life]
+        self._unsettled.pop(key, None)
+
+    def _unmark(self, life: Life) -> None:
+        """What was seen of a life changes."""
+        if life.mark is not None:
+            self._marks ^= life.mark
+            life.mark = None
+            self._unmarked[life] = None
 
     def _close_lowest_gap(self, life: Life) -> None:
         """Give up what is missing below the lowest number seen above the floor. Its publisher has
         signed that number, so nobody else can make its events be passed over."""
         life.pass_over(life.above[0][0] - 1)
-        life.mark = self._fingerprint = None
+        self._unmark(life)
 
     def skip_to(self, seen: Iterable[Statement], now: Millis, wall_ms: int) -> int:
         """Treat as seen what was published before this member joined, as far as its publisher has
@@ -590,7 +617,7 @@ class Recent:
             life.pass_over(last)
             if last >= life.top:
                 life.note(statement, digest, min(statement.published_ms, wall_ms))
-            life.mark = self._fingerprint = None
+            self._unmark(life)
         return forged
 
     def let_go(self) -> None:
@@ -634,26 +661,29 @@ class Recent:
             old.append((life, held))
         for life, held in old:
             self._release(life, held)
-        forgotten = now - LIFE_FACTOR * self._config.recent_ms
-        for key, life in list(self.lives.items()):
+        for key, life in list(self._unsettled.items()):
             if life.word_from:
                 self._hold_to_word(life)
             if life.above and life.gap_since <= limit:
                 self._close_lowest_gap(life)
                 life.gap_since = now
-            if life.touched <= forgotten and not life.held:
-                self._drop_life(key)
+            if not life.above:
+                del self._unsettled[key]
+        forgotten = now - LIFE_FACTOR * self._config.recent_ms
+        while self.lives:
+            key, life = next(iter(self.lives.items()))
+            if life.touched > forgotten:
+                break
+            self._drop_life(key)
 
     # --- comparing and repairing -----------------------------------------------------------------
 
     def fingerprint(self) -> int:
         """63 bits that are equal for two members that have seen the same."""
-        if self._fingerprint is None:
-            total = 0
-            for life in self.lives.values():
-                total ^= life.fingerprint()
-            self._fingerprint = total >> 1
-        return self._fingerprint
+        for life in self._unmarked:
+            self._marks ^= life.fingerprint()
+        self._unmarked.clear()
+        return self._marks >> 1
 
     def seen(self) -> list[Statement]:
         """What was published so far, newest publishers first, for a member that joins now."""
@@ -666,12 +696,11 @@ class Recent:
     def offer(self, until: Millis) -> list[Span]:
         """Runs of events held since `until` or longer, newest publishers first."""
         result: list[Span] = []
-        for key, life in reversed(self.lives.items()):
-            for first, last in life.spans_held(until):
-                result.append(Span(*key, first, last))
-                if len(result) >= LIST_MAX:
-                    return result
-        return result
+        for life in reversed(self.lives.values()):
+            result += life.spans_held(until)
+            if len(result) >= LIST_MAX:
+                break
+        return result[:LIST_MAX]
 
     def lacking(self, spans: Iterable[Span]) -> list[Span]:
         """Which of these events this member has not seen and may still take. Of a publisher that
@@ -683,6 +712,8 @@ class Recent:
             if life is not None and life.forked:
                 continue
             floor, above = (life.floor, life.above) if life is not None else (0, [])
+            if span.last <= floor:  # nearly always
+                continue
             for first, last in lacking(span.first, span.last, floor, above, room):
                 room -= last - first + 1
                 result.append(Span(span.publisher, span.incarnation, first, last))
@@ -819,66 +850,3 @@ def on_want(
         count, size = count + more, size + larger
     if gathered:
         ctx.send(sender, Repair(message.topic, gathered))
-
-
-# --- stretches of numbers -------------------------------------------------------------------------
-
-
-def lacking(first: int, last: int, floor: int, above: list[Stretch], most: int) -> list[Stretch]:
-    """The numbers in first … last that are neither up to `floor` nor in `above`: at most `most`
-    of them, the lowest."""
-    found: list[Stretch] = []
-    number = max(first, floor + 1)
-    at = max(0, bisect_right(above, (number,)) - 1) if above else 0
-    while number <= last and most > 0:
-        while at < len(above) and above[at][1] < number:
-            at += 1
-        if at < len(above) and above[at][0] <= number:
-            number = above[at][1] + 1
-            continue
-        end = min(last, number + most - 1, above[at][0] - 1 if at < len(above) else last)
-        found.append((number, end))
-        most -= end - number + 1
-        number = end + 1
-    return found
-
-
-def is_in(number: int, stretches: list[Stretch]) -> bool:
-    at = bisect_right(stretches, (number + 1,)) - 1
-    return at >= 0 and stretches[at][1] >= number
-
-
-def is_touched(first: int, last: int, stretches: list[Stretch]) -> bool:
-    """Whether any number in first … last is in them."""
-    at = bisect_right(stretches, (last + 1,)) - 1
-    return at >= 0 and stretches[at][1] >= first
-
-
-def add_stretch(stretches: list[Stretch], first: int, last: int) -> None:
-    """Add numbers of which none is in them; they stay ascending and as long as they can be."""
-    at = bisect_right(stretches, (first,))
-    if at < len(stretches) and stretches[at][0] == last + 1:
-        last = stretches.pop(at)[1]
-    if at and stretches[at - 1][1] == first - 1:
-        at -= 1
-        first = stretches.pop(at)[0]
-    stretches.insert(at, (first, last))
-
-
-def take_stretch(stretches: list[Stretch], first: int, last: int) -> None:
-    """Take away numbers that are all in one of them."""
-    at = bisect_right(stretches, (first + 1,)) - 1
-    low, high = stretches[at]
-    left = ((low, first - 1), (last + 1, high))
-    stretches[at : at + 1] = [one for one in left if one[0] <= one[1]]
-
-
-def joined(runs: Iterable[Stretch]) -> list[Stretch]:
-    """Ascending runs of numbers, those that follow on each other as one."""
-    result: list[Stretch] = []
-    for first, last in runs:
-        if result and first == result[-1][1] + 1:
-            result[-1] = (result[-1][0], last)
-        else:
-            result.append((first, last))
-    return result
