@@ -446,12 +446,12 @@ def tidied(place: Address, keep: int = KEEP, young_hours: int = 0) -> Tidied:
     other runs may be writing, `young_hours` spares what is no older."""
     location = Location.of(place)
     try:
-        return _tidied(location, keep, young_hours, at)
+        return _tidied(location, keep, young_hours)
     except DeltaError as error:
         raise Unwritable(location, error) from error
 
 
-def _tidied(location: Location, keep: int, young_hours: int, at: datetime | None) -> Tidied:
+def _tidied(location: Location, keep: int, young_hours: int) -> Tidied:
     history(location)  # before a folder is made to be held
     with claimed(location.local) if location.is_local else nullcontext():
         known, _ = history(location)

@@ -201,8 +201,8 @@ class Life:
 
     __slots__ = (
         *("_believed", "_key", "_proven", "_spans", "_starts", "above", "floor", "forgotten_ms"),
-        *("forked", "gap_since", "held", "mark", "newest", "newest_digest", "passed", "published_ms"),
-        *("tag", "touched", "word_from", "word_since"),
+        *("forked", "gap_since", "held", "mark", "newest", "newest_digest", "passed"),
+        *("published_ms", "tag", "touched", "word_from", "word_since"),
     )
 
     def __init__(

@@ -70,12 +70,13 @@ from weft.protocol.context import Context
 from weft.protocol.defence import Silence
 from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
-from weft.protocol.recent import IHave, Recent, Stretch, Want
+from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
 from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
+from weft.rules.stretches import Stretch
 
 # --- messages -------------------------------------------------------------------------------------
 
