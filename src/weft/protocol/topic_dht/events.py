@@ -757,7 +757,7 @@ class Events(Layer):
         return {one.peer: one for one in child.alternatives} if child is not None else {}
 
     def _meet_others(self, topic: Topic) -> None:
-        """A child looks for forwarders at a random place: its parent chooses whom it names."""
+        """A child looks for forwarders at a random place: its parent names those that it likes."""
         role = self._roles.by_topic.get(topic)
         child = role.child if role is not None else None
         if child is None:

@@ -17,7 +17,7 @@ from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, S
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
 
 LIARS_ASKED = 20
-"""Whoever publishes from outside asks so many that say they are in a topic, if there are as many
+"""A publisher from outside asks so many peers that say they are in a topic, if there are as many
 (SECURITY.md): fewer liars are never all of them."""
 
 
