@@ -429,7 +429,8 @@ class Scenario:
             violations = state.check_general(record, states, now_ms)
         if promise.repairs or self.settings.history:
             liars = self.plan.hostility.count if self.plan.hostility is not None else 0
-            violations += deliveries.check_complete(record, self._hostile, liars)
+            captured = dht.captured_in(self.world) if promise.roles and self._hostile else ()
+            violations += deliveries.check_complete(record, self._hostile, liars, captured)
         if promise.in_order and self.settings.calm and not self._hostile:
             violations += deliveries.check_in_order(record)
         if promise.no_parasites:

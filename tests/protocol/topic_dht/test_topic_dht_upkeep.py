@@ -15,6 +15,7 @@ from weft.protocol.topic_dht.roles import (
     JOIN,
     REPLACE,
     Appeared,
+    Child,
     Rejoin,
     Role,
     RoleDone,
@@ -102,6 +103,40 @@ def test_a_child_compares_with_another_forwarder_than_its_parent() -> None:
     rig.wait(10_000)  # until its subscription stands
     rig.hear(2, Payload(T, event(7, 1), 1))
     assert {2, 3} <= {*told(rig.cycle(), Beat)}
+
+
+def test_and_with_all_that_it_knows_by_turns_though_nothing_comes() -> None:
+    """Its parent may be silent because there is nothing, or because it drops all."""
+    rig = child_of_2()
+    rig.wait(10_000)
+    rig.hear(2, IsChild(T, [contact(number) for number in (60, 61, 62)]))
+    others = {3, 60, 61, 62}
+    asked = [set(told(rig.cycle(), Beat)) & others for _ in range(4)]
+    assert set().union(*asked) == others
+
+
+def test_a_child_meets_forwarders_that_its_parent_does_not_name() -> None:
+    child = Child(contact(2), [contact(number) for number in (60, 61, 62, 63)], 0)
+    child.meet([contact(number) for number in (2, 61, 70, 71, 72)], 4)
+    assert [number_of(one) for one in child.alternatives] == [70, 71, 60, 61]
+
+
+def test_a_child_whose_parent_keeps_events_back_forwards_by_itself() -> None:
+    """The parent says that it has seen something else, and brings nothing when it is asked."""
+    rig = child_of_2()
+    rig.wait(10_000)
+    for _ in range(3):
+        rig.hear(2, Beat(T, 77))
+    rig.hear(2, Payload(T, event(7, 1), 1))  # it was late
+    for _ in range(3):
+        rig.hear(2, Beat(T, 77))
+    rig.hear(2, IsChild(T))
+    rig.wait(rig.peer.config.topic_dht.period_ms)
+    assert role_of(rig).child is not None
+    rig.hear(2, Beat(T, 77))
+    rig.hear(2, IsChild(T))
+    rig.wait(rig.peer.config.topic_dht.period_ms)
+    assert role_of(rig).forwarder is not None
 
 
 def test_an_alternative_that_cannot_be_reached_is_none() -> None:

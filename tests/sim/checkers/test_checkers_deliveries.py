@@ -79,6 +79,12 @@ def test_missed_event_is_named() -> None:
     )
 
 
+def test_nothing_is_owed_in_a_topic_that_hostile_peers_have_captured() -> None:
+    record = _without_delivery_to(_sound(), 2)
+    assert check_complete(record, captured={TOPIC}) == []
+    assert len(check_complete(record, captured={Topic("/b")})) == 1
+
+
 def test_a_receipt_counts_that_another_peer_gave() -> None:
     record = _sound()
     record.deliveries = []

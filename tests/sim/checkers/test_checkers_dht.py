@@ -9,7 +9,7 @@ import pytest
 from nameless import contact_of
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import location
-from weft.sim.checkers.dht import Seat, Truth, check_order, check_topic, judge
+from weft.sim.checkers.dht import Seat, Truth, captured, check_order, check_topic, judge
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 
@@ -45,6 +45,13 @@ def changed(index: int, **changes: object) -> list[Seat]:
 
 def test_the_checker_finds_nothing_where_all_is_right() -> None:
     assert check_topic(A, RIGHT, 1).all == []
+
+
+def test_a_topic_is_captured_where_no_honest_peer_forwards_it() -> None:
+    below = [Seat(CHILD, True, parent=NEAR), Seat(FAR, True, parent=MIDDLE)]
+    assert captured({A: below}) == {A}
+    assert captured({A: [*below, Seat(NEAR, True, forwards=True)]}) == frozenset()
+    assert captured({A: []}) == frozenset()
 
 
 @pytest.mark.parametrize(

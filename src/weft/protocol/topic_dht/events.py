@@ -62,6 +62,7 @@ from weft.protocol.context import Context, Late, LinkDown, LinkUp
 from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
+from weft.protocol.kademlia.table import Entry
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due
@@ -137,6 +138,9 @@ _UNSENT_MAX = 256
 """guess: events kept until there is a role."""
 _QUIET_EVERY = 4
 """guess: cycles from one beat to the next while there are no events."""
+_WARY_CYCLES = 8
+"""guess: cycles after the latest event in which a child compares with two other forwarders each; a
+dozen of them are asked by then."""
 _KEEP = stream_of("topic_dht.links")
 _DELEGATE = stream_of("topic_dht.delegate")
 _ROOTS = stream_of("topic_dht.roots")
@@ -391,6 +395,8 @@ class Events(Layer):
         member = self._member(sender, message.topic)
         if member is None or member.entering:
             return
+        if message.recent != member.recent.fingerprint():
+            self._note_parent(sender, message.topic, brings=False)
         settle_ms = 0 if message.fresh else self._ctx.config.dissemination.settle_ms
         recent.compare(self._ctx, message.topic, member.recent, sender, message.recent, settle_ms)
 
@@ -399,6 +405,7 @@ class Events(Layer):
         if member is None or member.entering or not member.subscribed:
             return
         member.differs = sender
+        self._note_parent(sender, message.topic, brings=True)
         listed = message.first and sender.peer not in member.watched
         if not listed or self._answered.offers(message.topic, sender.peer):
             recent.on_offer(self._ctx, member.recent, sender, message)
@@ -423,6 +430,7 @@ class Events(Layer):
         member = self._member(sender, message.topic)
         if member is None:
             return
+        self._note_parent(sender, message.topic, brings=True)
         new: list[Run] = []
         for run in message.runs:
             taken = self._judge(member, run, 0, sender)
@@ -437,6 +445,7 @@ class Events(Layer):
     def _received(self, sender: Contact, message: Cast | Payload) -> Membership | None:
         """The membership that an event is for, or None after refusing it."""
         note_received(self._ctx, "payloads_received", message.run)
+        self._note_parent(sender, message.topic, brings=True)
         if self.members.get(message.topic) is None:
             note_parasite(self._ctx, message.topic, message.run, sender.peer)
         return self._member(sender, message.topic)
@@ -449,6 +458,11 @@ class Events(Layer):
             self._ctx.send(sender, Vanished(topic))
             self._ctx.send(sender, Forget(topic))
         return member
+
+    def _note_parent(self, sender: Contact, topic: Topic, brings: bool) -> None:
+        role = self._roles.by_topic.get(topic)
+        if role is not None and role.child is not None:
+            role.child.note_parent(sender.peer, brings)
 
     def _take_in(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
         """Whether a run is new, and to be passed on."""
@@ -710,7 +724,9 @@ class Events(Layer):
     def _beat_sometimes(self, member: Membership) -> None:
         """Beat over all links if something was seen since the last time, else over one of them:
         now and then, or as long as another member has seen something else. That one is told, too:
-        what it had got just then it could not offer yet."""
+        what it had got just then it could not offer yet. A child, whose only link is its parent,
+        beats to other forwarders by turns, after events more often, and meets more of them: what
+        its parent leaves out, of others' events or its own, the first that does not tells."""
         if member.entering:
             return
         around, fingerprint = self.around(member), member.recent.fingerprint()
@@ -719,19 +735,39 @@ class Events(Layer):
             self._beat(member, [*around.values(), *self._second_source(member)], fresh=False)
             return
         member.quiet_cycles += 1
-        if member.differs or member.quiet_cycles % _QUIET_EVERY == 0:
-            told = [member.differs] if member.differs is not None else []
-            member.differs = None
-            others = list({**around, **self._alternatives(member)}.values())
-            if others:
-                told.append(self._ctx.pick(_ONE, others))
-            self._beat(member, list(dict.fromkeys(told)), fresh=False)
+        seldom = member.quiet_cycles % _QUIET_EVERY == 0
+        told = [member.differs] if member.differs is not None else []
+        member.differs = None
+        others = list(self._alternatives(member).values())
+        wary = member.quiet_cycles <= _WARY_CYCLES
+        if others:
+            told.append(others[member.quiet_cycles % len(others)])
+            if wary:
+                told.append(others[(member.quiet_cycles + len(others) // 2) % len(others)])
+            if seldom or (wary and member.quiet_cycles % 2 == 0):
+                self._meet_others(member.topic)
+        elif around and (told or seldom):
+            told.append(self._ctx.pick(_ONE, list(around.values())))
+        self._beat(member, list(dict.fromkeys(told)), fresh=False)
 
     def _alternatives(self, member: Membership) -> dict[PeerId, Contact]:
         """Other forwarders for a child to ask: its parent may have come later and lack events."""
         role = self._roles.by_topic.get(member.topic)
         child = role.child if role is not None else None
         return {one.peer: one for one in child.alternatives} if child is not None else {}
+
+    def _meet_others(self, topic: Topic) -> None:
+        """A child looks for forwarders at a random place: its parent names those that it likes."""
+        role = self._roles.by_topic.get(topic)
+        child = role.child if role is not None else None
+        if child is None:
+            return
+
+        def found(entries: list[Entry]) -> None:
+            child.meet([entry.contact for entry in entries], self._config.alternatives_max)
+
+        target = self._samples.random_target(topic)
+        self._lookup.find(topic, target, found, FEW, child.known())
 
     def _second_source(self, member: Membership) -> list[Contact]:
         """Another forwarder for a child to compare with: what its parent leaves out, the parent

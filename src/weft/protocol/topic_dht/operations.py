@@ -74,6 +74,7 @@ from weft.protocol.topic_dht.roles import (
     TOLD_MAX,
     TOPICS,
     Appeared,
+    Child,
     Forget,
     Forwarder,
     Invite,
@@ -351,6 +352,13 @@ class Initiator(Layer):
     def split(self, role: Role, at: Contact) -> None:
         """split(p, q, t): become a forwarder beside the closest one."""
         self._promote(role, at, self._begin(role), SPLIT)
+
+    def secede(self, role: Role, child: Child) -> None:
+        """A child whose parent keeps events back forwards by itself, unasked: other members find
+        it then, and compare with it."""
+        self._ctx.counters["topic_dht_secessions"] += 1
+        serial = self._begin(role)
+        self.become_forwarder(role, child.known(), partial(self.end, role, serial))
 
     def replace(self, role: Role, at: Contact) -> None:
         """replace(p, q, t): become a forwarder instead of q."""

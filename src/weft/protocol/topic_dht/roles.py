@@ -360,10 +360,26 @@ class Child:
     confirmed_ms: Millis
     updated: bool = True  # the paper's recupdate
     sought: PeerId | None = None  # the forwarder that this peer found and spoke to as its parent
+    unheard: int = 0  # times that the parent has told of events and brought none of them
 
     def known(self) -> list[Contact]:
         others = [one for one in self.alternatives if one.peer != self.parent.peer]
         return [self.parent, *others]
+
+    def meet(self, found: Sequence[Contact], most: int) -> None:
+        """This peer's own lookup has met forwarders: up to half of the alternatives are of these,
+        of others than before where there are any."""
+        known = {one.peer: one for one in self.alternatives}
+        others = [one for one in found if one.peer != self.parent.peer]
+        fresh = [one for one in others if one.peer not in known]
+        chosen = {one.peer: one for one in (*fresh[: most // 2], *self.alternatives, *others)}
+        self.alternatives = list(chosen.values())[:most]
+
+    def note_parent(self, sender: PeerId, brings: bool) -> None:
+        """The parent (if it is the sender) brings what this peer lacks, or only says that it has
+        something else."""
+        if sender == self.parent.peer:
+            self.unheard = 0 if brings else self.unheard + 1
 
     def next_round(self) -> bool:
         """A round of Algorithm 1 begins: whether the last one brought an answer."""
@@ -587,7 +603,8 @@ class Role:
         kept = old.alternatives if old is not None else []
         kept = [one for one in kept if one.peer != parent.peer]
         others = {one.peer: one for one in (*kept[: most // 2], *alternatives, *kept)}
-        self.child = Child(parent, list(others.values())[:most], now)
+        unheard = old.unheard if old is not None and old.parent.peer == parent.peer else 0
+        self.child = Child(parent, list(others.values())[:most], now, unheard=unheard)
         return old.parent if old is not None and old.parent.peer != parent.peer else None
 
     def orphan(self) -> None:

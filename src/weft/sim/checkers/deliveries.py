@@ -8,7 +8,7 @@ sentences that name the peer, the topic, the event and the time; no sentence mea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from weft.ids import PeerId, Topic, peer_number
@@ -17,7 +17,7 @@ from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, S
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
 
 LIARS_ASKED = 20
-"""Whoever publishes from outside asks so many that say they are in a topic, if there are as many
+"""A publisher from outside asks so many peers that say they are in a topic, if there are as many
 (SECURITY.md): fewer liars are never all of them."""
 
 
@@ -37,7 +37,12 @@ class _Known:
     because: str
 
 
-def check_complete(record: Record, receipts: bool = False, liars: int = 0) -> list[str]:
+def check_complete(
+    record: Record,
+    receipts: bool = False,
+    liars: int = 0,
+    captured: Collection[Topic] = (),
+) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
     That is owed for an event that some peer still holds: one that delivered it to its own
@@ -48,7 +53,7 @@ def check_complete(record: Record, receipts: bool = False, liars: int = 0) -> li
     told by another peer that it is delivered, whichever had said so. A member that publishes is
     told by itself, at once: what it holds is owed for as long as it stays, as above. Where so many
     lie (`liars`) that they may be all that a publisher asks, and most of those that could be, its
-    receipt is worth nothing.
+    receipt is worth nothing. Nothing is owed in topics that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
     lasting = _lasting_stays(record)
@@ -59,6 +64,8 @@ def check_complete(record: Record, receipts: bool = False, liars: int = 0) -> li
                 known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
+        if key[0] in captured:
+            continue
         got = {(d.peer, d.life) for d in deliveries.get(key, ())}
         for stay in lasting.get(key[0], ()):
             if not _is_owed(stay, reason.published_ms) or (stay.peer, stay.life) in got:

@@ -168,6 +168,21 @@ def check_world(world: World, config: Config) -> list[str]:
     return check(topic_dhts(world), wanted, config.topic_dht.k).all
 
 
+def captured(seats: Mapping[Topic, Iterable[Seat]]) -> frozenset[Topic]:
+    """Topics in which all of these peers are children: all forwarders are others."""
+    by_topic = {topic: list(some) for topic, some in seats.items()}
+    return frozenset(
+        topic for topic, some in by_topic.items() if some and not any(one.forwards for one in some)
+    )
+
+
+def captured_in(world: World) -> frozenset[Topic]:
+    """Topics of honest peers that hostile peers alone forward. What those keep back no member can
+    hear from another: children know their parent, and other forwarders."""
+    wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
+    return captured(seats_of(topic_dhts(world), wanted))
+
+
 def topic_dhts(world: World) -> dict[PeerId, TopicDht]:
     """Of all live peers that route by the topic-aware DHT."""
     found = {}
