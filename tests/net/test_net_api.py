@@ -481,14 +481,24 @@ async def test_a_peer_that_is_used_in_another_event_loop_says_so() -> None:
     async with weft.Peer.open(store=":memory:") as peer:
 
         async def use() -> list[object]:
-            calls = (peer.publish("/x", b""), peer.publish(["/x", "/y"], b""), peer.close())
+            calls = (
+                peer.publish("/x", b""),
+                peer.publish(["/x", "/y"], b""),
+                peer.joined(),
+                peer.close(),
+            )
             return await asyncio.gather(*calls, return_exceptions=True)
 
         for error in await asyncio.to_thread(lambda: asyncio.run(use())):
             assert isinstance(error, weft.UsageError) and "another event loop" in str(error)
-        for sync in (peer.subscribe, peer.consume):
+        for sync in (
+            partial(peer.subscribe, "/x"),
+            partial(peer.consume, "/x"),
+            peer.events,
+            peer.collect_links,
+        ):
             with pytest.raises(weft.UsageError, match="another event loop"):
-                await asyncio.to_thread(sync, "/x")
+                await asyncio.to_thread(sync)
         assert not peer.closed
 
 
