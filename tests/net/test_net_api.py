@@ -148,6 +148,29 @@ async def test_a_publisher_gets_the_certainty_that_it_asks_for() -> None:
                 await c.publish("/x", b"5", **wrong)  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("history", [False, True])
+async def test_receipts_count_the_peers_that_an_event_was_sent_to(history: bool) -> None:
+    """Not those that were asked for an access point, nor this one; and what is stored first was
+    "sent to 0 peers" where it was published in a list of topics, as `weft pub` does."""
+    async with swarm(3, history=history) as (a, b, outside):
+        await a.subscribe("/x")
+        for topic in ("/x", ["/x"]):
+            [alone] = listed(await a.publish(topic, b""))
+            assert (alone.outcome, alone.peers) == ("alone", 0)
+        await b.subscribe("/x")
+        await until(lambda: linked(a, "/x") and linked(b, "/x"), "links")
+        for topic in ("/x", ["/x"]):
+            [sent] = listed(await a.publish(topic, b""))
+            assert (sent.outcome, sent.peers) == ("sent", 1)
+            [taken] = listed(await outside.publish(topic, b""))
+            taken = await taken.final()
+            assert (taken.outcome, taken.peers) == ("taken", 1)
+
+
+def listed(receipts: weft.Receipt | list[weft.Receipt]) -> list[weft.Receipt]:
+    return receipts if isinstance(receipts, list) else [receipts]
+
+
 async def test_copies_are_on_the_disks_of_others() -> None:
     async with swarm(3, history=True) as (a, b, c):
         for peer in (a, b):
@@ -481,14 +504,24 @@ async def test_a_peer_that_is_used_in_another_event_loop_says_so() -> None:
     async with weft.Peer.open(store=":memory:") as peer:
 
         async def use() -> list[object]:
-            calls = (peer.publish("/x", b""), peer.publish(["/x", "/y"], b""), peer.close())
+            calls = (
+                peer.publish("/x", b""),
+                peer.publish(["/x", "/y"], b""),
+                peer.joined(),
+                peer.close(),
+            )
             return await asyncio.gather(*calls, return_exceptions=True)
 
         for error in await asyncio.to_thread(lambda: asyncio.run(use())):
             assert isinstance(error, weft.UsageError) and "another event loop" in str(error)
-        for sync in (peer.subscribe, peer.consume):
+        for sync in (
+            partial(peer.subscribe, "/x"),
+            partial(peer.consume, "/x"),
+            peer.events,
+            peer.collect_links,
+        ):
             with pytest.raises(weft.UsageError, match="another event loop"):
-                await asyncio.to_thread(sync, "/x")
+                await asyncio.to_thread(sync)
         assert not peer.closed
 
 

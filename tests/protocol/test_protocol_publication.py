@@ -707,3 +707,17 @@ def test_events_of_a_stranger_reach_all_subscribers() -> None:
     assert finals == [(100 + token, "delivered") for token in range(5)]
     for number in range(2, 11):
         assert sorted(group.delivered(number)) == [(1, n) for n in range(1, 6)]
+
+
+def test_a_gateway_of_a_thousand_topics_finds_each_of_them_once() -> None:
+    """The access points of all of them are remembered, not those of the latest ones alone."""
+    topics = [Topic(f"/sensors/{number}") for number in range(1_000)]
+    rig = Rig(1, BELIEVES)
+    rig.meet(2)
+    for topic in topics:
+        found = rig.publish(topic=topic)
+        taken = rig.hear(2, LookupHit(lookup_number(found), contact(5)))
+        assert told(taken, RouteEvent) == [5]
+        rig.hear(5, RouteResult(topic, 1, 1, True))
+    for topic in topics:
+        assert told(rig.publish(topic=topic), LookupWalk) == []

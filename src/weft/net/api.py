@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
 from typing import Literal, ParamSpec, overload
@@ -574,6 +574,7 @@ class Peer:
 
     def collect_links(self) -> None:
         """Look for links that topics can share now, instead of when the time comes (StaN)."""
+        self._runtime.check_open()
         self._runtime.feed(Collect())
 
     def _known_topic(self, topic: str) -> Topic:
@@ -588,15 +589,17 @@ class Peer:
         """Enter the network through one more peer, whatever `open` was given."""
         self._runtime.join(usable(parse_contact, address))
 
-    def joined(self, timeout: float | None = None) -> Awaitable[None]:
+    async def joined(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (as in nats-py)
         """Wait until this peer knows another. After `timeout` seconds an `IsolatedError` says what
         became of each address to join by; None: for as long as it takes."""
-        return self._life.joined(timeout)
+        self._runtime.check_open()
+        await self._life.joined(timeout)
 
     def events(self) -> LifeEvents:
         """What happens to this peer from now on (`LifeEvent`): connections, being isolated and
         joined again, topics that their owners change. The first one says whether it is isolated.
         The queue is bounded: a program that does not read loses the oldest."""
+        self._runtime.check_open()
         return self._life.events()
 
     @property

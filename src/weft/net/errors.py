@@ -16,7 +16,7 @@ from weft.ids import BadId
 T = TypeVar("T")
 
 SECONDS_MAX = 1e9
-"""Thirty years: who says more, or `math.inf`, means as long as it takes."""
+"""Thirty years; a longer timeout, such as `math.inf`, is taken for this one."""
 
 
 class ConfigError(WeftError):

@@ -60,7 +60,8 @@ class Sent:
 
     def followed_by(self, answer: Answer) -> Sent:
         """The same, with the answer that came later."""
-        return Sent(self._me, answer, self.peers, self.dropped)
+        taken = answer.contact is not None and answer.contact.peer != self._me
+        return Sent(self._me, answer, 1 if taken else self.peers, self.dropped)
 
     @property
     def answer(self) -> Answer:
@@ -282,12 +283,17 @@ class Answers:
         self._waiting[token] = partial(give, future)
         return future
 
-    def expect_two(self, token: int) -> tuple[asyncio.Future[Answer], asyncio.Future[Answer]]:
-        """For the answer to a command, and for the one that follows if that was "queued"."""
+    def expect_two(
+        self, token: int, note: Callable[[Answer], None]
+    ) -> tuple[asyncio.Future[Answer], asyncio.Future[Answer]]:
+        """For the answer to a command, which `note` gets while it is given, and for the one that
+        follows if that was "queued"."""
         first: asyncio.Future[Answer] = self._loop.create_future()
         final: asyncio.Future[Answer] = self._loop.create_future()
 
         def tell(answer: Answer) -> None:
+            if not first.done():
+                note(answer)
             give(final if first.done() else first, answer)
 
         self._waiting[token] = tell

@@ -69,6 +69,8 @@ _CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
 _BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
+_PUBLISHING = (seam.Publish, seam.PublishTogether, seam.Stored)
+"""What has this peer's own events routed."""
 
 
 class _Latest(NamedTuple):
@@ -109,7 +111,7 @@ class Runtime:
         )
         self._acceptor: Acceptor | None = None
         self.subscriptions = Subscriptions(self.counters, tracer)
-        self._sent = 0  # messages, by the latest command
+        self._routed = 0  # messages with events, by the latest step that a publish took
         self._obstacles: list[Congestion] = []  # met while carrying out the latest effects
         self._full: dict[Congestion, None] = {}  # met by what this peer published lately
         # Levels that events climb to, and queued events: their answers, not there yet.
@@ -153,24 +155,26 @@ class Runtime:
         self._step(seam.TimerFired(timer))
         self._obstacles.clear()
 
-    def _step(self, fact: seam.Input) -> int:
-        """As `feed`; returns how many messages were sent, and leaves the obstacles met."""
+    def _step(self, fact: seam.Input) -> None:
+        """As `feed`; leaves the obstacles met."""
         try:
-            return self._attempt(fact)
+            self._attempt(fact)
         except Exception:
             self.counters.handler_errors += 1
             log.exception("handling %s failed", type(fact).__name__)
             self._answer_caller(fact)
-            return 0
 
-    def _attempt(self, fact: seam.Input) -> int:
+    def _attempt(self, fact: seam.Input) -> None:
         now = now_ms()
         if now >= self._clock_due:
             self._look_at_clock(now)
-        sent = self._carry_out(self._handle(fact, now))
+        effects = self._handle(fact, now)
+        if isinstance(fact, _PUBLISHING):
+            sends = [effect.message for effect in effects if type(effect) is seam.Send]
+            self._routed = sum(isinstance(message, PAYLOAD_KINDS) for message in sends)
+        self._carry_out(effects)
         if self._life.watched:
             self._life.look()
-        return sent
 
     def _answer_caller(self, fact: seam.Input) -> None:
         """What could not be handled is answered all the same: its caller waits."""
@@ -251,13 +255,10 @@ class Runtime:
 
     # --- effects out ----------------------------------------------------------------------------
 
-    def _carry_out(self, effects: list[seam.Effect]) -> int:
-        """Returns how many messages were sent."""
+    def _carry_out(self, effects: list[seam.Effect]) -> None:
         send = self.pool.send
-        sent = 0
         for effect in effects:
             if type(effect) is seam.Send:
-                sent += 1
                 full = send(effect.to, effect.message)
                 if full is not None:
                     self._meet_obstacle(full, effect.message)
@@ -267,7 +268,6 @@ class Runtime:
                 self.subscriptions.deliver(effect, self._obstacles)
             else:
                 self._carry_out_rare(effect)
-        return sent
 
     def _meet_obstacle(self, full: Remote, message: Message) -> None:
         """Only events are worth waiting for: control messages have room of their own."""
@@ -347,7 +347,7 @@ class Runtime:
     def _command(self, token: int, command: seam.Command) -> seam.Answer | None:
         """Give a command; returns its answer if that comes at once."""
         self._answers.begin(token)
-        self._sent = self._step(command)
+        self._step(command)
         return self._answers.end()
 
     def check_open(self) -> None:
@@ -419,36 +419,43 @@ class Runtime:
         self,
         topic: Topic,
         payloads: tuple[bytes, ...],
-        then: Callable[[seam.Answer], None],
+        then: Callable[[seam.Answer, int], None],
         goes_on: bool,
     ) -> tuple[int, int]:
-        """Give what was gathered to the machine, and the answers to `then`; `goes_on`: the first
-        of them need not be the outcome. Returns to how many peers the run was sent, and for how
-        many there was no room."""
+        """Give what was gathered to the machine, and the answers to `then`, with how many peers the
+        run has been sent to; `goes_on`: the first of them need not be the outcome. Returns to how
+        many peers the run was sent at once, and for how many there was no room."""
         self.gathered.pop(topic, None)
         token = self._answers.next_token()
         self.pool.take_unsent()  # of earlier steps
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
-        sent, dropped = self._sent, self.pool.take_unsent()
+        sent, dropped = self._routed, self.pool.take_unsent()
         self._hold_up_publishers()
         if goes_on or answer is None or answer.outcome == "queued":
             then = self._through_window(topic, sum(map(len, payloads)), then)
         if answer is not None:
-            then(answer)
+            then(answer, sent)
         if answer is None or answer.outcome == "queued":
-            self._answers.tell(token, then)
+            self._answers.tell(token, lambda late: then(late, self._peers_of(late)))
         return sent, dropped
 
+    def _peers_of(self, answer: seam.Answer) -> int:
+        """How many peers an event has been sent to whose answer is being given: what is stored
+        first is routed in the same step."""
+        if answer.contact is None or answer.alone:
+            return 0
+        return self._routed if answer.contact.peer == self.me.peer else 1
+
     def _through_window(
-        self, topic: Topic, size: int, then: Callable[[seam.Answer], None]
-    ) -> Callable[[seam.Answer], None]:
+        self, topic: Topic, size: int, then: Callable[[seam.Answer, int], None]
+    ) -> Callable[[seam.Answer, int], None]:
         """A run is on its way until its last answer."""
         self._window.enter(topic, size)
 
-        def on_answer(answer: seam.Answer) -> None:
+        def on_answer(answer: seam.Answer, peers: int) -> None:
             if answer.outcome != "queued":
                 self._window.leave(topic, size)
-            then(answer)
+            then(answer, peers)
 
         return on_answer
 
@@ -474,11 +481,17 @@ class Runtime:
         self._send_gathered()
         topics = climb(named, lambda topic: named[topic])
         tokens = [self._answers.next_token() for _ in topics]
-        expected = [self._answers.expect_two(token) for token in tokens]
+        peers: dict[Topic, int] = {}
+
+        def note(topic: Topic, answer: seam.Answer) -> None:
+            peers[topic] = self._peers_of(answer)
+
+        notes = [partial(note, topic) for topic in topics]
+        expected = list(map(self._answers.expect_two, tokens, notes))
         self.pool.take_unsent()  # of earlier steps
         now = _wall_ms()
         command = seam.PublishTogether(tuple(tokens), tuple(topics), payload, now)
-        peers = self._step(command)
+        self._step(command)
         dropped = self.pool.take_unsent()
         self._hold_up_publishers()
         await self._wait_for_room()
@@ -499,7 +512,8 @@ class Runtime:
                 self._unanswered[token] = waits
                 waits.add_done_callback(partial(self._on_answered, token))
             levels = [partial(receipt, level) for level in named.get(topic, ())[1:]]
-            return Receipt(topic, Sent(self.me.peer, answer, peers, dropped), 0, waits, levels)
+            sent = Sent(self.me.peer, answer, peers.get(topic, 0), dropped)
+            return Receipt(topic, sent, 0, waits, levels)
 
         return [await receipt(topic) for topic in named]
 
@@ -784,14 +798,13 @@ class Gathered(Sent):
                 self.topic, payloads, self._on_answer, goes_on
             )
 
-    def _on_answer(self, answer: seam.Answer) -> None:
+    def _on_answer(self, answer: seam.Answer, peers: int) -> None:
         if self._answer is not None:
             if self._late is not None:
                 give(self._late, answer)
             return
         self._answer = answer
-        if answer.contact is not None:  # an answer that came at once says it exactly, see `send`
-            self._peers = max(self._peers, 1)
+        self._peers = peers
         if answer.outcome == "queued":
             self._late = asyncio.get_running_loop().create_future()
         if self._answered is not None:

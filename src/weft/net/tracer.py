@@ -2,10 +2,14 @@
 
 A tracer exists only while tracing is on, so that the hot path asks one question. The file tells
 which peers this one talks to and what about, so only its owner can read it.
+
+Where it cannot be written on, as on a full disk, the trace ends, with a line in the log: the peer
+does its work without it.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +19,8 @@ from weft.errors import WeftError
 from weft.ids import PeerId, peer_text
 from weft.protocol.delivery import DROP_RPC, RECV_RPC, SEND_RPC
 from weft.protocol.wire import Message
+
+log = logging.getLogger("weft.net")
 
 _BUFFER_BYTES = 1 << 18
 
@@ -28,12 +34,25 @@ class Tracer:
             self._file = private.append_to(path, _BUFFER_BYTES)
         except OSError as error:
             raise WeftError(f"cannot write trace {path}: {error.strerror}") from error
+        self._path = path
+        self._ended = False
         self._me = me
         self._writer = trace.Writer(self._file)
         self._names: dict[PeerId, str] = {}
 
     def write(self, kind: str, fields: Mapping[str, object]) -> None:
-        self._writer.write(self._me, time.time_ns(), kind, fields)
+        if self._ended:
+            return
+        try:
+            self._writer.write(self._me, time.time_ns(), kind, fields)
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        """What the file refuses is the end of the trace, and of nothing else."""
+        if not self._ended:
+            log.error("the trace %s ends here: %s", self._path, error.strerror)
+        self._ended = True
 
     def sent(self, peer: PeerId, message: Message, size: int) -> None:
         self.write(SEND_RPC, {"sendTo": self._name(peer), "meta": _meta(message, size)})
@@ -50,10 +69,18 @@ class Tracer:
         self.write(kind, {"peerID": self._name(peer), "proto": "weft/1"})
 
     def flush(self) -> None:
-        self._file.flush()
+        if self._ended:
+            return
+        try:
+            self._file.flush()
+        except OSError as error:
+            self._end(error)
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            self._end(error)
 
     def _name(self, peer: PeerId) -> str:
         name = self._names.get(peer)

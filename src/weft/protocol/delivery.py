@@ -373,6 +373,16 @@ class Delivery:
         forged = recent.skip_to(seen, self._ctx.now, self._ctx.wall_ms)
         self._ctx.counters["forged"] += forged
 
+    def enter_after(
+        self, topic: Topic, recent: Recent, seen: list[Statement], member: Contact
+    ) -> None:
+        """A fresh subscriber hears from a member what was published before."""
+        self.skip_to(recent, seen)
+
+    def weighs_past(self, topic: Topic) -> bool:
+        """Whether it is not known yet if a fresh subscriber wants what it is offered of that."""
+        return False
+
     def source(self, sender: Contact) -> Contact | None:
         """The source to note for an event that `sender` handed over outside of the push: none,
         since without a store nobody is asked for what came before it."""

@@ -295,14 +295,39 @@ def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> 
     assert town.peer(0).members(T) and stay.joined_ms is not None
 
 
-def test_where_no_member_keeps_a_past_there_is_none_to_wait_for() -> None:
-    """A reader that asks them for pages is told so at once: consumers waited 30 s for nothing."""
+@pytest.mark.parametrize("members", [3, 14])
+def test_where_no_member_keeps_a_past_there_is_none_to_wait_for(members: int) -> None:
+    """A reader that asks them for pages is told so at once: consumers waited 30 s for nothing, and
+    where there were more than eight members they did so still."""
     town = Town(1)
-    plain_members(town, 3)
+    plain_members(town, members)
     town.subscribe(0, since="beginning")
     town.run(5_000)
     history = town.peer(0).history
     assert history is not None and history.has_past(T)
+
+
+def test_what_members_without_a_store_hold_of_late_comes_at_once() -> None:
+    """A publisher from outside had published it just before: it came with its next event."""
+    town = Town(2)
+    plain_members(town, 10)
+    town.publish(1, 1)
+    town.run(3_000)
+    town.subscribe(0, since="beginning")
+    town.run(5_000)
+    assert town.stream(0) == town.stream(1) and len(town.stream(0)) == 2
+
+
+def test_where_a_member_keeps_the_past_it_is_not_offered_besides() -> None:
+    town = Town(2)
+    town.subscribe(1)
+    plain_members(town, 6)
+    town.publish(*(1 for _ in range(20)))
+    town.run(3_000)
+    town.subscribe(0, since="beginning")
+    town.run(20_000)
+    assert town.stream(0) == town.stream(1) and len(town.stream(0)) == 20
+    assert town.counter("repaired") == 0
 
 
 @pytest.mark.parametrize("since", [None, "beginning"])

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -46,7 +47,7 @@ from weft.documents.descriptor import (
 )
 from weft.documents.headers import as_metadata, unwrap
 from weft.documents.refusal import Reason, Refused
-from weft.documents.run import Part, Proven, Run
+from weft.documents.run import Part, Proven, Run, Statement
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
 from weft.protocol.context import (
@@ -70,7 +71,7 @@ from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Strea
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.recent import Recent
+from weft.protocol.recent import Recent, compare
 from weft.protocol.seam import (
     Answer,
     AskHeads,
@@ -138,6 +139,9 @@ class Config:
 
 
 _TELL = stream_of("history.tell")
+_NOT_SEEN = -1  # no fingerprint is negative
+_Before: TypeAlias = tuple[Recent, list[Statement], Contact]
+"""What was published before a subscription, by the word of the member that it entered by."""
 _DESCRIBED_BYTES = 2_048
 """guess: what an event has beside its payload at most, with 16 parents and metadata."""
 _TOLD_MS = 10_000
@@ -191,6 +195,7 @@ class History(Delivery):
         self._neighbours = neighbours
         self.readers: dict[Topic, Reader] = {}
         self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
+        self._before: dict[Topic, list[_Before]] = {}  # subscriptions that have just entered
         self._sought: dict[Cid, list[FindEvent]] = {}  # by users
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
@@ -350,7 +355,30 @@ class History(Delivery):
         for answer in self._entered.pop(topic):
             self._ctx.out.append(answer)
 
+    def enter_after(
+        self, topic: Topic, recent: Recent, seen: list[Statement], member: Contact
+    ) -> None:
+        """The past is read from members that keep history. Where none does, the only past is what
+        they hold of late, so that is not passed over."""
+        found = self.readers.get(topic)
+        if seen and found is not None and found.stream.wants_past:
+            self._before.setdefault(topic, []).append((recent, seen, member))
+        else:
+            self.skip_to(recent, seen)
+
+    def weighs_past(self, topic: Topic) -> bool:
+        return topic in self._before
+
+    def _weigh_past(self, found: Reader) -> None:
+        """A member keeps history, or none of them does, or the subscriber has waited for a turn."""
+        for recent, seen, member in self._before.pop(found.stream.topic, ()):
+            if found.nobody_keeps:
+                compare(self._ctx, found.stream.topic, recent, member, _NOT_SEEN, settle_ms=0)
+            else:
+                self.skip_to(recent, seen)
+
     def _answer_left(self, topic: Topic) -> None:
+        self._before.pop(topic, None)
         for answer in self._entered.pop(topic, ()):
             self._ctx.out.append(Answer(answer.token, "left"))
 
@@ -635,6 +663,7 @@ class History(Delivery):
             return
         if alone and not found.stream.begun:
             self._begin_alone(found)
+        self._weigh_past(found)
         members = self._members(topic)
         found.on_turn(bool(members))
         if members:
@@ -663,8 +692,9 @@ class History(Delivery):
         """A member that was asked where to begin, or for a page, keeps no history: ask the next one
         at once."""
         found.note_keeps_none(sender)
+        if found.nobody_keeps:
+            self._weigh_past(found)
         if found.stream.begun:
-            found.on_peer_lost(sender.peer)  # as a source of pages
             return
         members = found.to_begin_with()
         if members:
@@ -687,6 +717,7 @@ class History(Delivery):
             self._on_keeps_none(sender, found)
             return
         found.note_keeps(sender.peer)
+        self._weigh_past(found)
         found.on_member(sender)
         asks = False
         if found.stream.begun:
@@ -713,6 +744,7 @@ class History(Delivery):
         if found is None:
             self._ctx.counters["history_unasked"] += 1
         else:
+            self._weigh_past(found)
             found.on_page_reply(sender, message)
 
     def _send_heads(self, to: Contact, found: Reader, answer: bool, seen: bool = False) -> None:

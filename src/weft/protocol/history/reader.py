@@ -47,8 +47,8 @@ come in pages sooner than they could be handed out. The routing hears so (`FarBe
 bring them, until the reading is within `NEAR` of the end: then they wait for it here.
 
 Invariants: at most `_PAGES` pages are asked for at a time, from one member; at most `_SOURCES_MAX`
-members are tried for one reading. Walking back from a branch that came from below the beginning of
-the subscription ends after `walk_back_max` steps: the past was not asked for.
+members that keep history are tried for one reading. Walking back from a branch that came from below
+the beginning of the subscription ends after `walk_back_max` steps: the past was not asked for.
 """
 
 from __future__ import annotations
@@ -372,6 +372,10 @@ class Reader:
         members = {one.peer for one in self._members(self._topic)}
         known = [one for one in (*self._keep_none, member.peer) if one in members]
         self._keep_none = dict.fromkeys(known)
+        if self._source is not None and self._source.peer == member.peer:
+            if self._pruned is not None and self._pruned.peer == member.peer:
+                self._pruned = None
+            self._ask_another()
 
     def note_keeps(self, peer: PeerId) -> None:
         """A member keeps history, now at least."""
@@ -822,8 +826,9 @@ class Reader:
         self._ask_another()
 
     def _ask_another(self) -> None:
-        """Ask a member that has not failed; if none is left, the one that has pruned a part."""
-        left = [c for c in self._members(self._topic) if c.peer not in self._failed]
+        """Ask a member that has not failed; if none is left, the one that has pruned a part. Those
+        that keep no history are no sources, so that any number of them is gone through."""
+        left = [c for c in self.to_begin_with() if c.peer not in self._failed]
         source = left[0] if left and len(self._failed) < _SOURCES_MAX else None
         if source is None and self._pruned is not None:
             source = self._pruned

@@ -224,15 +224,20 @@ class TopicState(TopicPart):
 
     def compare(self, other: Contact, fingerprint: int, settle_ms: Millis) -> None:
         """Offer what is held here to a member that has seen something else."""
-        if not self.entering and recent.compare(
+        if not self._is_beginning and recent.compare(
             self._ctx, self.topic, self.recent, other, fingerprint, settle_ms
         ):
             self._quiet = False
 
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether it is not known yet what came before this subscription, or if that is wanted."""
+        return self.entering or self._delivery.weighs_past(self.topic)
+
     def on_offer(self, sender: Contact, message: Offer) -> None:
         if message.first and not self._answered.offers(self.topic, sender.peer):
             return
-        if not self.entering:  # else it is not known yet what came before this subscription
+        if not self._is_beginning:
             comes = self.tree.may_be_queued if self.tree is not None else _never
             recent.on_offer(self._ctx, self.recent, sender, message, comes)
 
@@ -446,9 +451,9 @@ class TopicState(TopicPart):
         self.view.on_join_walk(sender, message, self.news())
 
     def on_join_reply(self, sender: Contact, message: JoinReply, fresh: bool) -> None:
-        """Entered the overlay; a fresh subscriber does not want what was published before."""
+        """Entered the overlay; few fresh subscribers want what was published before."""
         if fresh:
-            self._delivery.skip_to(self.recent, message.seen)
+            self._delivery.enter_after(self.topic, self.recent, message.seen, sender)
         self.view.on_join_reply(sender, message)
         self.view.welcome(sender)
         self.meet(message.news)
