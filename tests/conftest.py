@@ -71,7 +71,6 @@ SLOW = (
     "protocol/pulsar/test_pulsar_pulsar_woods.py",
     "protocol/tera/test_tera_access_points_adverts.py::test_a_cycle_of_a_peer_with_very_many_topics_costs_little",
     "protocol/tera/test_tera_access_points_adverts.py::test_and_a_message_to_it_touches_one_topic",
-    "protocol/tera/test_tera_join.py::test_overlay_ids_differ_between_peers_and_topics",
     "protocol/tera/test_tera_size.py",
     "protocol/tera/test_tera_stan.py",
     "protocol/test_protocol_peer_fuzz.py",
