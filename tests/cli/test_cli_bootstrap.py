@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import shutil
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from processes import PATIENCE_SECONDS, children
 from weft.cli import bootstrap
+from weft.pipeline.resources import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -148,14 +151,23 @@ def test_a_wrong_command_line_installs_nothing(
 
 
 def test_interrupted_installation_starts_over(checkout: Checkout) -> None:
+    """What the killed one had started writes on, and nothing else is written meanwhile."""
     process = checkout.start()
     assert process.stderr is not None
-    for line in process.stderr:
-        if "installing" in line:
-            process.send_signal(signal.SIGKILL)
-            break
+    assert any("installing" in line for line in process.stderr)
+    assert wait_until(lambda: bool(children(process.pid)), PATIENCE_SECONDS)
+    [pip] = children(process.pid)
+    os.kill(pip, signal.SIGSTOP)
+    process.kill()
     process.communicate()
     assert (checkout.root / ".venv" / "weft" / "unfinished").exists()
+    lock = os.open(checkout.root / "requirements", os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(lock)
+        os.kill(pip, signal.SIGKILL)
     code, _, err = checkout.run()
     assert code == 0 and "interrupted; starting over" in err
     assert checkout.installed() == "1.0"

@@ -11,7 +11,6 @@ from weft.cli.test import GROUPED, command, environment
 
 PYTEST = [sys.executable, "-m", "pytest", *GROUPED]
 CORES = os.cpu_count() or 1
-ALL_CORES = ["-n", str(CORES)]
 ONE_MORE = ["-n", str(CORES + 1)]
 
 
@@ -21,7 +20,7 @@ ONE_MORE = ["-n", str(CORES + 1)]
         ([], ONE_MORE),
         (["tests/cli", "-x"], [*ONE_MORE, "tests/cli", "-x"]),
         (["-n", "0", "--pdb"], ["-n", "0", "--pdb"]),
-        (["--fast"], [*ALL_CORES, "-m", "not slow"]),
+        (["--fast"], [*ONE_MORE, "-m", "not slow"]),
         (["tests/net", "--fast", "-n0"], ["-m", "not slow", "tests/net", "-n0"]),
     ],
 )

@@ -140,17 +140,17 @@ class Environment:
         """Install what is missing, and say what that was; cheap when nothing is."""
         if not self.missing(groups):
             return []
-        with locked(self.root / "requirements"):
+        with locked(self.root / "requirements") as lock:
             missing = self.missing(groups)  # another first use may have done it meanwhile
             if not missing:
                 return []
             if self.unfinished.exists():
                 say("an earlier installation was interrupted; starting over")
             if self.unfinished.exists() or self._is_foreign():
-                self._create()
+                self._create(lock)
             self.unfinished.touch()
             for group in missing:
-                self._install(group)
+                self._install(group, lock)
             self.unfinished.unlink()
             return missing
 
@@ -159,7 +159,7 @@ class Environment:
         ours = self.stamps.is_dir() and self.python.exists()
         return not (ours and (self.home / "lib" / f"python{PYTHON}").is_dir())
 
-    def _create(self) -> None:
+    def _create(self, lock: int) -> None:
         for module in ("venv", "ensurepip"):
             if importlib.util.find_spec(module) is None:
                 raise Failed(
@@ -172,7 +172,11 @@ class Environment:
         self.unfinished.touch()  # before anything that can be interrupted
         base = getattr(sys, "_base_executable", None) or sys.executable
         done = subprocess.run(
-            [base, "-E", "-m", "venv", str(self.home)], capture_output=True, text=True, check=False
+            [base, "-E", "-m", "venv", str(self.home)],
+            capture_output=True,
+            text=True,
+            check=False,
+            pass_fds=[lock],
         )
         if done.returncode:
             detail = (done.stdout + done.stderr).strip()
@@ -182,7 +186,7 @@ class Environment:
             source = os.path.relpath(self.root / "src", packages)
             (packages / "weft.pth").write_text(source + "\n")
 
-    def _install(self, group: str) -> None:
+    def _install(self, group: str, lock: int) -> None:
         requirements = self.requirements(group)
         names = [
             line.split("==")[0] for line in requirements.read_text().splitlines() if "==" in line
@@ -199,6 +203,7 @@ class Environment:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            pass_fds=[lock],
         ) as pip:
             assert pip.stdout is not None
             progress = Progress(len(names))
@@ -260,8 +265,9 @@ def large(line: str) -> str:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock on a folder; wait, and say so, while another process holds it."""
+def locked(folder: Path) -> Iterator[int]:
+    """Hold the lock on a folder; wait, and say so, while another process holds it. A process that
+    is passed the handle holds it, too, and writes on when its parent is killed."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -269,7 +275,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             say("another ./weft is installing; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle
     finally:
         os.close(handle)
 

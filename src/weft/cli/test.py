@@ -13,8 +13,8 @@ from weft.cli.checkout import checkout
 
 HELP = "Run the tests"
 DETAILS = """
-Runs pytest over tests/ on all cores, in one process more than there are cores, since slow tests
-often wait. With --fast, the tests marked as slow are left out (all that need Spark, processes or
+Runs pytest over tests/ on all cores, in one process more than there are cores, since tests often
+wait. With --fast, the tests marked as slow are left out (all that need Spark, processes or
 long simulations); the rest takes about a minute on two cores. Everything else after 'test' goes to
 pytest. Bytecode is kept beside the sources, also where PYTHONDONTWRITEBYTECODE is set.
 """
@@ -38,10 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(arguments: list[str]) -> list[str]:
     """The pytest command line: on all cores unless told otherwise; `--fast` chooses by mark."""
     chosen = any(word.startswith(("-n", "--numprocesses")) for word in arguments)
-    cores = os.cpu_count() or 1
-    # Tests that wait for processes and timers leave a core idle; the fast ones hardly ever wait.
-    processes = cores if FAST in arguments else cores + 1
-    workers = [] if chosen else ["-n", str(processes)]
+    # Tests that wait for processes and timers leave a core idle. measured: of what the fast ones
+    # take in one process, half is waiting.
+    workers = [] if chosen else ["-n", str((os.cpu_count() or 1) + 1)]
     fast = ["-m", "not slow"] if FAST in arguments else []
     others = [word for word in arguments if word != FAST]
     return [sys.executable, "-m", "pytest", *GROUPED, *workers, *fast, *others]

@@ -37,8 +37,8 @@ NAME_MAX = 64
 """guess: letters of a name."""
 
 MARK = bytes.fromhex("f7dba1c6ee0b4c35b20ce8d3f21a9977")
-"""What begins with it is not below it: one comparison shows that a payload is in no envelope, and
-the largest of many payloads shows it for all."""
+"""The first bytes of an envelope. Bytes that begin with the mark compare as equal or larger, so a
+payload that is smaller is in no envelope, and the largest of many payloads shows it for all."""
 _LENGTH_BYTES = 2
 _PREFIX = "header."
 NO_HEADERS: dict[str, str] = {}

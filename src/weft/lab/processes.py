@@ -38,7 +38,7 @@ from weft.net import config as toml
 from weft.sim.dice import Dice
 
 Json: TypeAlias = Any
-"""What a line of JSON says."""
+"""A line of JSON, decoded."""
 Status: TypeAlias = dict[str, Json]
 """What `Peer.status` tells, with the peer's counters."""
 Received: TypeAlias = tuple[int, str, int, int, int]

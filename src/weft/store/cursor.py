@@ -56,7 +56,8 @@ the others yet. So many make a text of 250 kB, which a row of any database holds
 more, the lowest are left out and the position says so: the store that it was taken from goes on by
 its numbers of arrival, another one would bring again what is left out, and refuses."""
 _FRONTIER_BEFORE = 256
-"""What earlier versions named at most, without a word about more."""
+"""The branches that positions of earlier versions name at most; these do not say that more were
+left out."""
 _MARKS_AT_ONCE = 1 << 18
 """guess: branches that the positions of one page name together, some 15 MB of text."""
 PASSED_AT_ONCE = 1_024

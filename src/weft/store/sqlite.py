@@ -108,7 +108,7 @@ _ADDED_TABLES = (
 _ID_MAX = (1 << 63) - 1
 
 _Row: TypeAlias = tuple[Any, ...]
-"""What the driver returns; the columns say what is in it."""
+"""A row as the driver returns it, typed by the columns of its query."""
 
 
 class SqliteStore:
@@ -484,7 +484,7 @@ _KINDS: dict[int, tuple[type[StoreError], str]] = {
 
 
 _MENDED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-"""What making the store's files private may mend; what it does not is said afterwards."""
+"""Errors that may end once the store's files are private; one that stays is raised afterwards."""
 
 
 def _make_private(path: Path) -> None:

@@ -31,7 +31,7 @@ WAITING_MAX = 16
 
 
 class Viewer:
-    """What waits for one page."""
+    """The frames that one open page has not been sent yet; the oldest give way."""
 
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque(maxlen=WAITING_MAX)
