@@ -169,6 +169,15 @@ def test_an_empty_trace_has_empty_tables_in_the_folder_of_the_user(
     assert found["delivery_ratio"] is None
 
 
+def test_pieces_are_there_without_a_single_task(spark: SparkSession, tmp_path: Path) -> None:
+    none = spark.createDataFrame(spark.sparkContext.emptyRDD(), pieces.PART)  # as on Spark Connect
+    pieces.add_up(none, tmp_path / "fresh")
+    found = {path.name for path in (tmp_path / "fresh").iterdir()}
+    assert found == {*pieces.SHAPES, pieces.BAD, pieces.LINES}
+    for name, shape in pieces.SHAPES.items():
+        assert tables.read(spark, tmp_path / "fresh" / name, shape).count() == 0
+
+
 def test_traffic_counts_messages_and_not_the_events_in_them(spark: SparkSession) -> None:
     trace = [
         record("a", 1, "SEND_RPC", rpc="Repair", message="m1", bytes=100),

@@ -176,10 +176,13 @@ def shared_out(spark: SparkSession, parts: list[tuple[Part, float]]) -> DataFram
 def add_up(parts: DataFrame, folder: Path) -> None:
     """Write the pieces of these parts (PART) below a folder, as tables with a file per task; and
     those of reading: `bad` lines, and how many `lines` each part has."""
-    for row in parts.mapInArrow(_adding_up(folder), _STAGED).collect():
+    staged = parts.mapInArrow(_adding_up(folder), _STAGED).collect()
+    for row in staged:
         tables.accept_part(folder / row.piece, row.task, row.aside)
-    for name in _WRITTEN:
+    for name, shape in _WRITTEN.items():
         tables.tidy(folder / name)  # of attempts that were lost
+        if not staged:  # without parts, a Spark Connect server runs no task
+            tables.write_part(folder / name, "none", {each: [] for each in shape.names}, shape)
 
 
 def _adding_up(folder: Path) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
