@@ -433,6 +433,8 @@ class Delivery:
         ctx, config = self._ctx, self._ctx.config.dissemination
         self._order_armed = False
         for key, order in list(self._orders.items()):
+            if not order.early and order.life.floor < order.handed:
+                continue
             known = order.life.floor > 0 or order.handed > 0
             self._go_on(key, order, ctx.now - (config.order_ms if known else config.settle_ms))
         if self._orders:
