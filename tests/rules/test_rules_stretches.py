@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +10,8 @@ from weft.rules.stretches import (
     add_stretch,
     is_in,
     is_touched,
-    joined,
     lacking,
+    raised,
     take_stretch,
 )
 
@@ -22,7 +20,13 @@ small = st.integers(0, 45)
 
 
 def stretches(found: set[int]) -> list[Stretch]:
-    return joined((number, number) for number in sorted(found))
+    result: list[Stretch] = []
+    for number in sorted(found):
+        if result and result[-1][1] == number - 1:
+            result[-1] = (result[-1][0], number)
+        else:
+            result.append((number, number))
+    return result
 
 
 def listed(found: list[Stretch]) -> list[int]:
@@ -44,12 +48,14 @@ def test_a_run_that_a_stranger_claims_is_never_enumerated() -> None:
     assert lacking(last, last, 0, [(last, last)], 3) == []
 
 
-@given(numbers)
-def test_stretches_and_back(found: set[int]) -> None:
-    result = stretches(found)
-    assert listed(result) == sorted(found)
-    for (_, last), (first, _) in pairwise(result):
-        assert first > last + 1  # they are as long as they can be
+@given(numbers, small)
+def test_a_floor_moves_over_what_lies_right_above_it(found: set[int], floor: int) -> None:
+    expected = floor
+    while expected + 1 in found:
+        expected += 1
+    known = stretches({number for number in found if number > floor})
+    assert raised(floor, known) == expected
+    assert known == stretches({number for number in found if number > expected})
 
 
 @given(numbers, small, small)

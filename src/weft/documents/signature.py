@@ -9,7 +9,8 @@ nobody but its author can make a second block of one event.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from nacl.bindings import crypto_sign_open
@@ -22,9 +23,35 @@ SIGNATURE_BYTES = 64
 Signer: TypeAlias = Callable[[bytes], bytes]
 """Signs bytes with a private key that stays where it is (`net.identity.Identity.sign`)."""
 
+Verdicts: TypeAlias = MutableMapping[tuple[PeerId, bytes, bytes], bool]
+"""By a key, a signature and what was signed: whether the key signed it."""
+_verdicts: list[Verdicts] = []
+
+
+@contextmanager
+def remembered(verdicts: Verdicts) -> Iterator[None]:
+    """While this lasts, nothing is verified that there is a verdict on: for a simulator, where all
+    peers verify the same in one process. A peer on a network would gain nothing, and where several
+    share a process, what one of them costs could not be measured any more."""
+    _verdicts.append(verdicts)
+    try:
+        yield
+    finally:
+        _verdicts.pop()
+
 
 def verified(key: PeerId, signature: bytes, signed: bytes) -> bool:
     """Whether `key` signed these bytes."""
+    if not _verdicts:
+        return _verified(key, signature, signed)
+    what = key, signature, signed
+    verdict = _verdicts[-1].get(what)
+    if verdict is None:
+        verdict = _verdicts[-1][what] = _verified(*what)
+    return verdict
+
+
+def _verified(key: PeerId, signature: bytes, signed: bytes) -> bool:
     if len(key) != PEER_ID_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:

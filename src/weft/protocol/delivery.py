@@ -442,7 +442,9 @@ class Delivery:
         """Some early runs have waited long enough."""
         ctx, config = self._ctx, self._ctx.config.dissemination
         self._order_armed = False
-        for key, order in list(self._orders.items()):
+        orders = self._orders.items()
+        due = [one for one in orders if one[1].early or one[1].life.floor >= one[1].handed]
+        for key, order in due:
             known = order.life.floor > 0 or order.handed > 0
             self._go_on(key, order, ctx.now - (config.order_ms if known else config.settle_ms))
         if self._orders:

@@ -75,8 +75,8 @@ from weft.rules.stretches import (
     add_stretch,
     is_in,
     is_touched,
-    joined,
     lacking,
+    raised,
     take_stretch,
 )
 
@@ -200,9 +200,9 @@ class Life:
     """What is known of one incarnation of a publisher."""
 
     __slots__ = (
-        *("_believed", "_key", "_proven", "_spans", "_starts", "above", "floor", "forgotten_ms"),
-        *("forked", "gap_since", "held", "mark", "newest", "newest_digest", "passed"),
-        *("published_ms", "tag", "touched", "word_from", "word_since"),
+        *("_believed", "_key", "_proven", "_spans", "_starts", "_stretches", "above", "floor"),
+        *("forgotten_ms", "forked", "gap_since", "held", "mark", "newest", "newest_digest"),
+        *("passed", "published_ms", "tag", "touched", "word_from", "word_since"),
     )
 
     def __init__(
@@ -215,7 +215,8 @@ class Life:
         self.above: list[Stretch] = []  # ascending, as long as they can be
         self.held: dict[int, Held] = {}  # by the first number of each
         self._starts: list[int] = []  # these numbers, ascending
-        self._spans: list[Span] | None = None  # all that is held, once it was asked for
+        self._stretches: list[Stretch] = []  # all that is held
+        self._spans: list[Span] | None = None  # the same, once it was asked for
         self.newest = newest  # of all that the publisher is known to have signed
         self.newest_digest = digest
         self.published_ms = 0  # when that was, by its clock; never after it was here
@@ -254,41 +255,28 @@ class Life:
     def hold(self, held: Held) -> None:
         first = held.run.first
         self.held[first] = held
-        if not self._starts or first > self._starts[-1]:
-            self._starts.append(first)
-        else:
-            insort(self._starts, first)
-        spans = self._spans
-        if spans is not None:
-            if spans and spans[-1].last == first - 1:
-                spans[-1] = Span(*self._key, spans[-1].first, held.run.last)
-            else:
-                self._spans = None
+        insort(self._starts, first)
+        add_stretch(self._stretches, first, held.run.last)
+        self._spans = None
 
     def release(self, held: Held) -> None:
         """A run is not held any more: of the newest, what its publisher signed is enough."""
         first = held.run.first
         del self.held[first]
         del self._starts[bisect_right(self._starts, first) - 1]
-        spans = self._spans
-        if spans is not None:
-            if spans[0].first == first and spans[0].last > held.run.last:
-                spans[0] = Span(*self._key, held.run.last + 1, spans[0].last)
-            else:
-                self._spans = None
+        take_stretch(self._stretches, first, held.run.last)
+        self._spans = None
         if self.newest is held.proven:
             self.newest = held.proven.statement()
 
     def spans_held(self, until: Millis) -> list[Span]:
-        """What is held since then or longer. Members compare often, a life may be long and lives
-        are many: what is held is joined once, and the few runs that came later are taken away."""
-        spans = self._spans
-        if spans is None:
-            runs = joined((first, self.held[first].run.last) for first in self._starts)
-            spans = self._spans = [Span(*self._key, *stretch) for stretch in runs]
+        """What is held since then or longer. Members compare often, and lives are many: of most,
+        nothing has come since they were asked about last, and nothing since then."""
         if self.touched <= until:
-            return spans
-        result = [(span.first, span.last) for span in spans]
+            if self._spans is None:
+                self._spans = [Span(*self._key, *stretch) for stretch in self._stretches]
+            return self._spans
+        result = list(self._stretches)
         for held in reversed(self.held.values()):  # in the order in which they came
             if held.since <= until:
                 break
@@ -300,20 +288,13 @@ class Life:
         if first != self.floor + 1:
             add_stretch(self.above, first, last)
             return False
-        self.floor = last
-        if self.above:
-            self.raise_floor()
+        self.floor = raised(last, self.above) if self.above else last
         return True
 
     def pass_over(self, last: int) -> None:
         """Count everything up to this number as seen."""
-        self.passed = self.floor = last
-        self.raise_floor()
-
-    def raise_floor(self) -> None:
-        """Move the floor over the numbers right above it."""
-        while self.above and self.above[0][0] <= self.floor + 1:
-            self.floor = max(self.floor, self.above.pop(0)[1])
+        self.passed = last
+        self.floor = raised(last, self.above)
 
     @property
     def top(self) -> int:

@@ -5,13 +5,18 @@ a few stretches, however many events there were. A list of stretches ascends, no
 and, where a function says so, none begins right after another ends. Each question takes a binary
 search, and what a stranger claims (a stretch of 2⁶³ numbers, say) is never enumerated.
 
+    seen = [(1, 3), (7, 8)]                 # 1, 2, 3, 7 and 8
+    is_in(4, seen)                          # False
+    lacking(2, 9, 0, seen, most=10)         # [(4, 6), (9, 9)]
+    add_stretch(seen, 4, 6)                 # seen: [(1, 8)]
+    take_stretch(seen, 2, 2)                # seen: [(1, 1), (3, 8)]
+
 `protocol/recent.py` keeps what a member of a topic has seen and holds in them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from typing import TypeAlias
 
 Stretch: TypeAlias = tuple[int, int]
@@ -23,18 +28,24 @@ def lacking(first: int, last: int, floor: int, above: list[Stretch], most: int) 
     of them, the lowest."""
     found: list[Stretch] = []
     number = max(first, floor + 1)
-    at = max(0, bisect_right(above, (number,)) - 1) if above else 0
+    at = bisect_right(above, (number + 1,))  # the first that begins after this number
+    if at and above[at - 1][1] >= number:
+        number = above[at - 1][1] + 1
     while number <= last and most > 0:
-        while at < len(above) and above[at][1] < number:
-            at += 1
-        if at < len(above) and above[at][0] <= number:
-            number = above[at][1] + 1
-            continue
-        end = min(last, number + most - 1, above[at][0] - 1 if at < len(above) else last)
-        found.append((number, end))
-        most -= end - number + 1
+        begin, end = above[at] if at < len(above) else (last + 1, last)
+        until = min(last, number + most - 1, begin - 1)
+        found.append((number, until))
+        most -= until - number + 1
         number = end + 1
+        at += 1
     return found
+
+
+def raised(floor: int, above: list[Stretch]) -> int:
+    """Where a floor ends up that moves over the numbers right above it, which are taken away."""
+    while above and above[0][0] <= floor + 1:
+        floor = max(floor, above.pop(0)[1])
+    return floor
 
 
 def is_in(number: int, stretches: list[Stretch]) -> bool:
@@ -67,14 +78,3 @@ def take_stretch(stretches: list[Stretch], first: int, last: int) -> None:
     low, high = stretches[at]
     left = ((low, first - 1), (last + 1, high))
     stretches[at : at + 1] = [one for one in left if one[0] <= one[1]]
-
-
-def joined(runs: Iterable[Stretch]) -> list[Stretch]:
-    """Ascending runs of numbers, those that follow on each other as one."""
-    result: list[Stretch] = []
-    for first, last in runs:
-        if result and first == result[-1][1] + 1:
-            result[-1] = (result[-1][0], last)
-        else:
-            result.append((first, last))
-    return result

@@ -18,6 +18,8 @@ from heapq import heappop, heappush
 from typing import TypeAlias, final
 
 from weft import trace
+from weft.bounded import BoundedDict
+from weft.documents.signature import Verdicts, remembered
 from weft.ids import Contact, PeerId, Topic, peer_text
 from weft.protocol import delivery as records
 from weft.protocol import messages as m
@@ -37,6 +39,9 @@ _Happening: TypeAlias = "tuple[int, int, Node | None, int, seam.Input | _Act]"
 _NANOS = 1_000_000  # in a millisecond
 LOST_AFTER_MS = 1_000
 """How long a peer takes to notice that a connection cannot be made."""
+_VERDICTS_MAX = 1 << 14
+"""guess: signatures whose verification is remembered, 10 MB; what is signed reaches all peers soon
+after."""
 
 
 @final
@@ -125,6 +130,7 @@ class World:
         self._writer = writer
         tracing = () if writer is None else (_MessageTrace(writer, size_of),)
         self._observers = (*tracing, *observers)
+        self._verdicts: Verdicts = BoundedDict(_VERDICTS_MAX)
         self._joining: dict[int, Stay] = {}  # by the token of the command
         self.handling: tuple[Node, seam.Input] | None = None  # the latest, for a report of a fault
 
@@ -277,6 +283,12 @@ class World:
 
     def run_until(self, end_ms: int) -> None:
         """Let everything happen up to and including `end_ms`."""
+        with remembered(self._verdicts):
+            self._play(end_ms)
+        self.now_ms = max(self.now_ms, end_ms)
+        self.record.play_to(self.now_ms)
+
+    def _play(self, end_ms: int) -> None:
         queue = self._queue
         while queue and queue[0][0] <= end_ms:
             self.now_ms, _, node, life, fact = heappop(queue)
@@ -284,8 +296,6 @@ class World:
                 fact.do()
             elif node is not None and node.life == life:
                 self._handle(node, fact)
-        self.now_ms = max(self.now_ms, end_ms)
-        self.record.play_to(self.now_ms)
 
     def _push(self, time_ms: int, node: Node, fact: seam.Input) -> None:
         self._sequence += 1

@@ -151,6 +151,7 @@ class State(Enum):
     LOST = 7  # its peer was lost a moment ago
 
 
+_NEW, _ANSWERED = State.NEW, State.ANSWERED
 _OUT = (State.FAILED, State.DOUBTED, State.LOST)
 """No answer is waited for."""
 
@@ -284,21 +285,22 @@ class Lookup:
             width = self._k
         wanted = self._k  # of those that did not fail: the lookup's end
         hoped = float(self._k)  # as many of those asked may answer
+        hope = self._hope()
         open_ends = False
         for candidate in self._order:
             state = candidate.state
             if state in _OUT:
                 continue
-            if state is State.NEW and not self._may_ask():
-                continue
-            if state is not State.ANSWERED:
+            if state is not _ANSWERED:
+                if state is _NEW and not self._may_ask():
+                    continue
                 open_ends |= wanted > 0
-                if state is State.NEW and self._asking < width:
+                if state is _NEW and self._asking < width:
                     self._ask(candidate)
                 elif state is State.SLOW or state is State.HELD:
                     continue  # probably dead, so the one that would take its place is asked already
             wanted -= 1
-            hoped -= 1 if state is State.ANSWERED else self._hope()
+            hoped -= 1 if state is _ANSWERED else hope
             if hoped <= 0:
                 break
         if open_ends or self._again:

@@ -300,9 +300,9 @@ class Forwarder:
 
     def neighbours(self) -> list[Entry]:
         """Other forwarders of the topic in the table, closest first; some may be gone."""
-        table = self.place.table
-        topic = self.place.role
-        return [one for one in table.closest(table.own, len(table)) if one.role == topic]
+        own, topic = self.place.table.own, self.place.role
+        found = [one for one in self.place.table if one.role == topic]
+        return sorted(found, key=lambda one: one.key ^ own)
 
     def gates(self, most: int) -> list[Contact]:
         """The closest of the neighbours, for a child's F."""
