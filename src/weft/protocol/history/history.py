@@ -2,8 +2,8 @@
 Sections 4.1, 4.4 and 4.5). This module is the room's front: it puts the layers together, and hands
 them what the peer hears, its timers and its user's commands.
 
-Publishing: the event names the stream's heads as parents and is signed; it is stored first and
-routed once it is durable, so what other peers have seen is never lost with its publisher.
+Publishing: the event names the stream's heads as parents and is signed; it is routed once it is
+durable, so what other peers have seen is never lost with its publisher.
 
 Receiving: a block that routing brings is opened and checked (`open_run`) before it is passed on,
 and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
@@ -14,9 +14,8 @@ the only one that has them.
 
 A subscription is answered once its stream has begun, not as soon as the routing is in: the answer
 means that whatever is published from then on comes. Where the stream begins is what another member
-says; what was published before that would lie before the beginning. Where no member says so for
-half a minute (all are cut off), or all that are known keep no history, the stream begins with
-whatever comes.
+says. Where none says so for half a minute (all are cut off), or all that are known keep no history,
+the stream begins with whatever comes.
 
 From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `versions` (which
 version of an owned topic counts), `ownership` (topics that have owners), `wishes` (sub-topics for
