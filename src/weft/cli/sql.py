@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(value: object, as_json: object) -> str:
-    """A value in a table for people; NaN and infinities are shown, which JSON has not."""
+    """A value in a table for people: also NaN and infinite numbers, which JSON has not."""
     if value is None:
         return ""
     return str(value if as_json is None else as_json)
