@@ -47,11 +47,14 @@ def test_the_checker_finds_nothing_where_all_is_right() -> None:
     assert check_topic(A, RIGHT, 1).all == []
 
 
-def test_a_topic_is_captured_where_no_honest_peer_forwards_it() -> None:
+def test_a_topic_is_captured_where_hostile_peers_alone_forward_it() -> None:
     below = [Seat(CHILD, True, parent=NEAR), Seat(FAR, True, parent=MIDDLE)]
-    assert captured({A: below}) == {A}
-    assert captured({A: [*below, Seat(NEAR, True, forwards=True)]}) == frozenset()
-    assert captured({A: []}) == frozenset()
+    hostile = {NEAR, MIDDLE}
+    assert captured({A: below}, hostile) == {A}
+    assert captured({A: below}, {NEAR}) == frozenset()  # one parent is honest, or was
+    assert captured({A: [*below, Seat(PEERS[4], True)]}, hostile) == frozenset()  # has no parent
+    assert captured({A: [*below, Seat(PEERS[4], True, forwards=True)]}, hostile) == frozenset()
+    assert captured({A: []}, hostile) == frozenset()
 
 
 @pytest.mark.parametrize(

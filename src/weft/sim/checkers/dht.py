@@ -6,7 +6,7 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.ids import PeerId, Topic, peer_short
@@ -168,19 +168,25 @@ def check_world(world: World, config: Config) -> list[str]:
     return check(topic_dhts(world), wanted, config.topic_dht.k).all
 
 
-def captured(seats: Mapping[Topic, Iterable[Seat]]) -> frozenset[Topic]:
-    """Topics in which all of these peers are children: all forwarders are others."""
+def captured(
+    seats: Mapping[Topic, Iterable[Seat]], hostile: Collection[PeerId]
+) -> frozenset[Topic]:
+    """Topics in which all of these peers are children of hostile forwarders."""
     by_topic = {topic: list(some) for topic, some in seats.items()}
     return frozenset(
-        topic for topic, some in by_topic.items() if some and not any(one.forwards for one in some)
+        topic
+        for topic, some in by_topic.items()
+        if some and all(not one.forwards and one.parent in hostile for one in some)
     )
 
 
 def captured_in(world: World) -> frozenset[Topic]:
-    """Topics of honest peers that hostile peers alone forward. What those keep back no member can
-    hear from another: children know their parent, and other forwarders."""
+    """Topics whose honest members are all children of hostile peers. What those keep back no member
+    can hear from another: children know their parent, and other forwarders."""
     wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
-    return captured(seats_of(topic_dhts(world), wanted))
+    there = [node for node in world.nodes if node.machine is not None]
+    hostile = {node.contact.peer for node in there if not isinstance(node.machine, Peer)}
+    return captured(seats_of(topic_dhts(world), wanted), hostile)
 
 
 def topic_dhts(world: World) -> dict[PeerId, TopicDht]:
