@@ -6,6 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frames import frame
+from weft.lab.defect import late, swapped
+from weft.lab.experiment import Params
 from weft.lab.experiments import attack
 from weft.lab.run import all_entries
 from weft.lab.verdict import judge, measures_of
@@ -69,8 +71,8 @@ def test_a_defence_under_which_a_row_falls_short_as_well_is_idle(
 def test_events_are_made_late_while_latency_is_judged_and_not_before_the_attack() -> None:
     """It began during the calm time, which then allowed three times as much."""
     points = attack.ENTRIES[0].points("quick")
-    [late] = [one for one in attack.ENTRIES[0].defects if one is attack.LATE]
-    [begun] = [attack.begins_ms(point) for point in points if late.where(point)]
+    [made_late] = [one for one in attack.ENTRIES[0].defects if one is attack.LATE]
+    [begun] = [attack.begins_ms(point) for point in points if made_late.where(point)]
     assert begun < attack.LATE_FROM_MS < begun + attack.LATE_MS
 
 
@@ -87,3 +89,28 @@ def test_a_small_network_under_drops_delivers_all() -> None:
     found = attack.run(point, 1)
     assert found["delivered"] == 100 and found["forged"] == found["twice"] == 0
     assert 0 < found["p50_calm"] <= found["p99_calm"]
+
+
+SMALL_RUN: Params = {"attack": "drop", "honest": 8, "hostile": 30, "history": 0, "defended": 1}
+
+
+def test_a_run_that_ends_early_is_judged_as_one_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = (*attack.ASKED, "p50_calm", "p99_calm", "p50", "p99", "peak", "short")
+    early = attack.run(SMALL_RUN, 2)
+    monkeypatch.setattr(attack, "SETTLED_MS", attack.END_MS)
+    lasting = attack.run(SMALL_RUN, 2)
+    assert {name: early[name] for name in judged} == {name: lasting[name] for name in judged}
+    assert early["messages"] < lasting["messages"]  # it is weighed for less long
+
+
+def test_a_run_in_which_something_is_owed_lasts() -> None:
+    """Events that take twice as long as a settled run waits count as delivered."""
+    slow = late(
+        *("Payload", "Graft", "Repair", "RouteEvent"),
+        by_ms=2 * attack.SETTLED_MS,
+        after_ms=attack.LATE_FROM_MS,
+    )
+    with swapped(slow):
+        row = attack.run(SMALL_RUN, 2)
+    assert row["delivered"] == 100.0
+    assert row["p99"] > attack.SETTLED_MS
