@@ -51,15 +51,8 @@ class Defect:
 @contextmanager
 def planted(defect: Defect | None) -> Iterator[None]:
     """With the defect in its places; they are as they were afterwards."""
-    with swapped(defect.instead if defect else {}):
-        yield
-
-
-@contextmanager
-def swapped(places: Mapping[str, Instead]) -> Iterator[None]:
-    """With something else in some places, until the end."""
     with ExitStack() as stack:
-        for place, instead in places.items():
+        for place, instead in defect.instead.items() if defect else ():
             holder, name = _found(place)
             stack.callback(setattr, holder, name, vars(holder)[name])
             setattr(holder, name, instead(getattr(holder, name)))

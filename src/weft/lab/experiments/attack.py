@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from weft.ids import Contact
 from weft.lab import ground
-from weft.lab.defect import Defect, Instead, handed_twice, late, swapped
+from weft.lab.defect import Defect, handed_twice, late
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
 from weft.lab.ground import Ground
@@ -141,12 +141,6 @@ figure that is told."""
 REPEATS: tuple[Attack, ...] = ("forge", "replay")
 """The attacks that may show in what is handed out long after the events: all of their runs last to
 the end."""
-ONCE_FOR_ALL: dict[str, Instead] = dict.fromkeys(
-    ("weft.documents.run:verified", "weft.documents.descriptor:verified"),
-    lru_cache(maxsize=1 << 16),
-)
-"""Whether a signature is right does not depend on the peer that asks. Two hundred that ask the same
-in one process are answered by one calculation."""
 
 
 class Scales(Observer):
@@ -176,11 +170,6 @@ class Scales(Observer):
 
 def run(params: Params, seed: int) -> Columns:
     """One row."""
-    with swapped(ONCE_FOR_ALL):
-        return _played(params, seed)
-
-
-def _played(params: Params, seed: int) -> Columns:
     honest = _honest(params)
     scales = Scales(honest)
     config = Config(history=History(enabled=bool(params["history"])))

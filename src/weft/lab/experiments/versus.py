@@ -199,7 +199,9 @@ ENTRY = UniverseEntry.of(
         cut=asked("2026-11-16", "A partition shorter than `recent_ms` loses nothing."),
         kept=asked(
             "2026-11-18",
-            "Everything published during a partition is delivered after it where history is kept.",
+            "Everything published during a partition is delivered after it where history is kept. "
+            "The ten minutes that it may take were chosen after samples in which one was not "
+            "enough: the last event came 74 to 153 s after the halves met.",
         ),
     ),
     tables={"table": table_of, "runs": figures_of},
