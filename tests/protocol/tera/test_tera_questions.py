@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol_kit import Rig, T, event, everything_sent, member, sent, span, told
 from weft.protocol.config import Config
 from weft.protocol.defence import Config as Defence
-from weft.protocol.recent import IHave, Repair
+from weft.protocol.recent import IHave, Repair, Want
 from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Payload
@@ -88,10 +88,18 @@ def test_over_a_link_that_is_lazy_here_nothing_comes() -> None:
     assert everything_sent(fed().hear(8, Overdue(T, ASKED))) == [(8, Passed(T, ASKED))]
 
 
-def test_what_was_repaired_is_not_pushed_and_who_asked_hears_so() -> None:
-    rig = fed(3)
+def test_what_was_repaired_is_pushed_to_who_asked_and_to_nobody_else() -> None:
+    rig = fed(3, 4)
     rig.hear(3, Overdue(T, ASKED))
-    assert told(rig.hear(7, Repair(T, [event(9, 2)])), Passed) == [3]
+    assert told(rig.hear(7, Repair(T, [event(9, 2)])), Payload) == [3]
+
+
+def test_what_may_come_over_any_link_is_fetched_on_the_side_after_a_while() -> None:
+    """A neighbour that has nothing to do with the event may be one that does not answer."""
+    rig = waiting(3, 4)
+    rig.hear(2, Overdue(T, ASKED))
+    assert sent(rig.wait(PATIENCE_MS), Want) == [(8, Want(T, ASKED))]
+    assert sent(rig.wait(PATIENCE_MS), Graft) == []
 
 
 def test_a_pruned_feed_is_not_waited_for_and_the_others_are_asked() -> None:

@@ -73,6 +73,7 @@ class _Question(Struct):
     waiting: dict[PeerId, None] = field(default_factory=dict)  # neighbours that have asked
     told: dict[PeerId, None] = field(default_factory=dict)  # that it does not come from here
     mine: bool = False  # this member wants to know
+    strayed: bool = False  # others than the feed were asked
     missed: bool = False  # a neighbour has the event, and did not push it here
 
     def waits_for(self, but: PeerId | None = None) -> list[PeerId]:
@@ -136,6 +137,11 @@ class Questions:
         question = self._find(event)
         return question.waits_for() if question is not None else []
 
+    def strays(self, event: EventKey) -> bool:
+        """Whether it is not known which link should bring an event."""
+        question = self._find(event)
+        return question is not None and question.strayed
+
     def on_overdue(self, sender: PeerId, message: Overdue) -> list[EventKey]:
         """A neighbour asks about events. Returns those that, as it turns out, come to this member
         over no link."""
@@ -179,12 +185,18 @@ class Questions:
 
     def came(self, key: LifeKey, last: int) -> None:
         """Events up to this number have come, and are pushed on: that is the answer."""
+        self.take(key, 0, last)
+
+    def take(self, key: LifeKey, first: int, last: int) -> list[PeerId]:
+        """Some events have come. Returns the neighbours that have asked about them."""
         questions = self._asked.get(key)
-        if questions is not None:
-            for number in [number for number in questions if number <= last]:
-                del questions[number]
-            if not questions:
-                del self._asked[key]
+        if questions is None:
+            return []
+        answered = [number for number in questions if first <= number <= last]
+        waiting = [peer for number in answered for peer in questions.pop(number).waiting]
+        if not questions:
+            del self._asked[key]
+        return list(dict.fromkeys(waiting))
 
     def deny(self, event: EventKey) -> None:
         """An event is not pushed by this member, whatever comes: neighbours are told so."""
@@ -260,6 +272,8 @@ class Questions:
         feed = self._feed_of(event[:2])
         if feed in links:
             links = [feed]
+        elif links:
+            question.strayed = True
         for peer in links:
             question.asked[peer] = None
             self._overdue.setdefault(peer, []).append(_span(event))

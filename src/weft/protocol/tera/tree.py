@@ -57,7 +57,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -162,6 +162,7 @@ class _Awaited(Struct):
     lost: int = 0  # up to this number, what was lost on the feed has been asked for at once
     probed: int = 0  # the feed was asked about this number …
     asked_feed: Millis = 0  # … then
+    fetched: int = 0  # this number was asked for on the side
 
 
 class Tree:
@@ -289,13 +290,14 @@ class Tree:
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
-        it on all links instead."""
+        it on all links instead. Neighbours that have asked about it are pushed to."""
         key = run.publisher, run.incarnation
         if self._awaited:
             self._note_arrival(key, repairer)
-        for number in range(run.first, run.last + 1) if self._questions else ():
-            self._questions.deny((*key, number))
-        self._questions.send()
+        if self._questions:
+            message = Payload(self._topic, run, 1)
+            for peer in self._questions.take(key, run.first, run.last):
+                self._ctx.send(self.eager[peer], message)
         if self.eager or self.lazy:
             self._announce_later(run, self._announce_all)
 
@@ -652,6 +654,10 @@ class Tree:
             return bool(self._questions.ask(event, awaited.announcers))
         heard_at, patience_ms = self._silence.heard_at, _SILENT_PATIENCE * self._patience_ms
         links = self._questions.waits_for(event)
+        if links and awaited.fetched != awaited.first and self._questions.strays(event):
+            awaited.fetched = awaited.first
+            contact = self._first_announcer(awaited.announcers.values())
+            self._ctx.send(contact, Want(self._topic, [Span(*event, event[2])]))
         heard = [max(awaited.asked_feed, heard_at(peer) or 0) for peer in links]
         due = max(heard, default=now - patience_ms) + patience_ms
         awaited.due = max(due, now + 1)
@@ -673,10 +679,13 @@ class Tree:
         if not left:
             awaited.tried.clear()
             left = list(awaited.announcers.values())
-        broken = self._silence.broken_promises
-        contact = min(left, key=lambda one: (broken(one.peer), one.peer not in self.eager))
+        contact = self._first_announcer(left)
         awaited.tried[contact.peer] = None
         return contact
+
+    def _first_announcer(self, announcers: Iterable[Contact]) -> Contact:
+        broken = self._silence.broken_promises
+        return min(announcers, key=lambda one: (broken(one.peer), one.peer not in self.eager))
 
     def _ask_announcer(self, awaited: _Awaited, spans: list[Span], asked: _Asked) -> None:
         """Note what the next announcer is asked for: with what others have published, in one graft
@@ -787,11 +796,6 @@ def _spans(announced: _Runs) -> list[Span]:
 
 def _key(run: Run) -> EventKey:
     return run.publisher, run.incarnation, run.first
-
-
-def _one(span: Span) -> Span:
-    """The first event of a span alone."""
-    return Span(span.publisher, span.incarnation, span.first, span.first)
 
 
 # --- the other schemes ----------------------------------------------------------------------------
