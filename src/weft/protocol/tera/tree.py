@@ -16,12 +16,12 @@ In a burst an announcement overtakes the event, which is queued on the tree's li
 others. So a member knows for each publisher the link that brings its events, the feed. Links keep
 their order. An announced event below the feed's latest number was lost on the way: it is asked for
 at once, and outside of the tree (`Want`), which is whole. One above it may be queued there, for
-however long: when patience ends, the member asks its feed (`Overdue`). A feed that has the event
-answers behind it (`Passed`); one that lacks it, too, asks its own feed, and so on towards the
-publisher, until an answer comes back behind all that was queued on the way, or from where the tree
-is cut. Only then is an announcer asked. A feed over which nothing comes any more, not even an
-answer, is not waited for. A link that was grafted for an event that came over the tree after all is
-pruned again.
+however long: when patience ends, the member asks along the tree whether it comes (`questions.py`).
+Only when the answer is that the tree is cut, or when those who were asked stay silent, is an
+announcer asked; one link is grafted for what is missing, and later announcers send it on the side.
+Neighbours that have asked this member wait for that. While it is unclear which link should bring an
+event, it is fetched on the side as well, since a neighbour that has nothing to do with it may not
+answer. A link that was grafted for an event that came over the tree after all is pruned again.
 
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
@@ -156,6 +156,7 @@ class _Awaited(Struct):
     due: Millis  # when to ask for them
     since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
+    reach: dict[PeerId, int] = field(default_factory=dict)  # up to where each has announced
     asked: int = 0  # times, since any of them came
     tried: dict[PeerId, None] = field(default_factory=dict)  # announcers that were asked
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
@@ -364,6 +365,7 @@ class Tree:
             awaited.last = max(awaited.last, span.last)
             if len(awaited.announcers) < ctx.config.links.most:
                 awaited.announcers[sender.peer] = sender
+                awaited.reach[sender.peer] = max(span.last, awaited.reach.get(sender.peer, 0))
             feed = self._feeds.get(key)
             if feed is not None and feed.peer == sender.peer and span.last > feed.last:
                 del self._feeds[key]  # its other end announces, so it does not push
@@ -396,6 +398,8 @@ class Tree:
                 del self._awaited[key]
                 self._questions.deny((*key, awaited.first))
                 continue
+            if awaited.asked == _ASKS_MAX // 2:  # neighbours that wait for this may do better
+                self._questions.deny((*key, awaited.first))
             fate = self._fate(key, spans[0].first)
             if fate is not rules.Fate.LOST and self._waits_for_tree(key, awaited):
                 continue
@@ -651,7 +655,8 @@ class Tree:
         if awaited.probed != awaited.first:
             awaited.probed, awaited.asked_feed = awaited.first, now
             awaited.due = now + self._patience_ms
-            return bool(self._questions.ask(event, awaited.announcers))
+            announcers = [peer for peer, last in awaited.reach.items() if last >= awaited.first]
+            return bool(self._questions.ask(event, announcers))
         heard_at, patience_ms = self._silence.heard_at, _SILENT_PATIENCE * self._patience_ms
         links = self._questions.waits_for(event)
         if links and awaited.fetched != awaited.first and self._questions.strays(event):
