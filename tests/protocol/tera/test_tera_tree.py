@@ -340,6 +340,22 @@ def test_a_feed_that_stays_silent_is_not_waited_for() -> None:
     assert told(rig.wait(10 * rig.peer.config.dissemination.graft_timeout_ms), Graft)[0] == 3
 
 
+def test_what_a_silent_feed_may_bring_is_fetched_on_the_side_before_a_link_is_grafted() -> None:
+    """On a busy machine the other process may only wait for its turn."""
+    rig = fed()
+    rig.hear(3, IHave(T, [span(9, 3, 4)]))
+    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    effects = rig.wait(5 * timeout)
+    assert sent(effects, Want) == [(3, Want(T, [span(9, 3, 3)]))]
+    assert sent(effects, Graft) == []
+    rig.hear(3, Repair(T, [event(9, 3)]))
+    rig.hear(2, Payload(T, event(9, 3), 1))  # it was slow, and is waited for longer from now on
+    assert told(rig.wait(4 * timeout), Overdue) == [2]
+    effects = rig.wait(7 * timeout)
+    assert sent(effects, Want) + sent(effects, Graft) == []
+    assert lazy(rig) == [3]
+
+
 def test_what_the_feed_has_passed_over_is_lost_and_asked_for_at_once() -> None:
     rig = fed()
     rig.hear(2, Payload(T, event(9, 4), 1))

@@ -9,9 +9,9 @@ that it asked means that the tree is cut.
 
 The link that brought the publisher's events so far, the feed, is asked alone at first. A link that
 was pruned elsewhere turns the way of events around for all members on the cycle that it closed, so
-a feed may be out of date; a member whose feed asks it knows that, and asks its other links. Who
-answers that nothing comes asks back first, so that the other end can tell an answer of a member
-that lacks the event from one of a member that has passed it on.
+a feed may be out of date; a member whose feed asks it knows that, and asks its other links. A
+member that answers that nothing comes asks back first, so that the other end can tell an answer of
+a member that lacks the event from one of a member that has passed it on.
 
 Deviation: Plumtree asks nobody; it grafts when its timer ends. Questions are about single events,
 and each is passed on once over a link, so they cost at most two small messages per link of the part
@@ -122,7 +122,7 @@ class Questions:
     # --- asking and answering ---------------------------------------------------------------------
 
     def ask(self, event: EventKey, announcers: Iterable[PeerId]) -> list[PeerId]:
-        """This member wants to know whether an event comes; who has announced it does not push it.
+        """This member wants to know whether an event comes; its announcers do not push it.
         Returns the links that are waited for."""
         question = self._question(event)
         question.mine = True
@@ -223,8 +223,8 @@ class Questions:
         return found
 
     def send(self) -> None:
-        """Questions and answers leave, those for one neighbour together; who has to be asked
-        before it is told hears the question first."""
+        """Questions and answers leave, those for one neighbour together; a neighbour that is asked
+        and told hears the question first."""
         for kind, said in ((Overdue, self._overdue), (Passed, self._passed)):
             for peer, spans in said.items():
                 contact = self._eager.get(peer) or self._lazy.get(peer)
@@ -252,7 +252,7 @@ class Questions:
         return bool(self._recent.lacking([_span(event)]))
 
     def _settle(self, event: EventKey, question: _Question) -> bool:
-        """Ask on, or answer those who wait. Says whether the event comes over no link; then they
+        """Ask on, or answer neighbours. Says whether the event comes over no link; then neighbours
         wait on, since this member may mend the tree for all of them."""
         everybody = question.missed or all(peer in question.asked for peer in self._eager)
         if everybody and not question.waits_for():

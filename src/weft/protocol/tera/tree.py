@@ -17,7 +17,7 @@ others. So a member knows for each publisher the link that brings its events, th
 their order. An announced event below the feed's latest number was lost on the way: it is asked for
 at once, and outside of the tree (`Want`), which is whole. One above it may be queued there, for
 however long: when patience ends, the member asks along the tree whether it comes (`questions.py`).
-Only when the answer is that the tree is cut, or when those who were asked stay silent, is an
+Only when the answer is that the tree is cut, or when links that were asked stay silent, is an
 announcer asked; one link is grafted for what is missing, and later announcers send it on the side.
 Neighbours that have asked this member wait for that. While it is unclear which link should bring an
 event, it is fetched on the side as well, since a neighbour that has nothing to do with it may not
@@ -146,6 +146,7 @@ class _Feed(Struct):
     first: int  # number that came over it
     last: int
     behind: Millis | None = None  # when another member first offered a later event
+    doubted: bool = False  # it was silent, and what it may bring was asked for on the side
 
 
 class _Awaited(Struct):
@@ -304,6 +305,11 @@ class Tree:
 
     def on_duplicate(self, sender: Contact, run: Run) -> None:
         """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
+        feed = self._feeds.get((run.publisher, run.incarnation))
+        if feed is not None and feed.doubted and feed.peer == sender.peer:
+            feed.doubted = False  # it was only slow
+            usual_ms = self._ctx.config.dissemination.graft_timeout_ms
+            self._patience_ms = rules.patience(self._patience_ms, True, usual_ms)
         if self._orphan and _key(run) == self._wave and self._is_linked(sender.peer):
             self._adopt(sender.peer)
             return
@@ -606,7 +612,7 @@ class Tree:
         """A new run came over this link."""
         feed = self._feeds.get(key)
         if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last, feed.behind = run.last, None
+            feed.last, feed.behind, feed.doubted = run.last, None, False
         elif self._is_linked(source):
             self._feeds.renew(key, _Feed(source, run.first, run.last))
 
@@ -647,8 +653,9 @@ class Tree:
 
     def _waits_for_tree(self, key: LifeKey, awaited: _Awaited) -> bool:
         """Whether to wait on for events that may be queued on the tree, whose links are asked once
-        about the first of them. They are given up when all that have not answered stay silent, or
-        when it takes very long; and when an announcer has been asked, the next one is."""
+        about the first of them. They are given up when all that have not answered stay silent, a
+        feed when it does so twice (a busy one may wait for its turn), or when it takes very long;
+        and when an announcer has been asked, the next one is."""
         now, event = self._ctx.now, (*key, awaited.first)
         if awaited.asked or self.is_untried or now - awaited.since >= _FEED_PATIENCE_MS:
             return False
@@ -660,13 +667,23 @@ class Tree:
         heard_at, patience_ms = self._silence.heard_at, _SILENT_PATIENCE * self._patience_ms
         links = self._questions.waits_for(event)
         if links and awaited.fetched != awaited.first and self._questions.strays(event):
+            self._fetch(event, awaited)
+        heard = [max(awaited.asked_feed, heard_at(peer) or 0) for peer in links]
+        due = max(heard, default=now - patience_ms) + patience_ms
+        feed = self._feeds.get(key)
+        if due <= now and feed is not None and feed.peer in links and not feed.doubted:
+            feed.doubted, awaited.asked_feed = True, now
+            due = now + patience_ms
+            self._fetch(event, awaited)
+        awaited.due = max(due, now + 1)
+        return due > now
+
+    def _fetch(self, event: EventKey, awaited: _Awaited) -> None:
+        """Ask for one event on the side, once, while the tree may still bring it."""
+        if awaited.fetched != awaited.first:
             awaited.fetched = awaited.first
             contact = self._first_announcer(awaited.announcers.values())
             self._ctx.send(contact, Want(self._topic, [Span(*event, event[2])]))
-        heard = [max(awaited.asked_feed, heard_at(peer) or 0) for peer in links]
-        due = max(heard, default=now - patience_ms) + patience_ms
-        awaited.due = max(due, now + 1)
-        return due > now
 
     def _retry_ms(self, awaited: _Awaited) -> Millis:
         """How long an announcer has time to send what it was asked for."""
@@ -675,8 +692,8 @@ class Tree:
         return usual_ms * self._patience_ms // config.graft_timeout_ms
 
     def _next_announcer(self, awaited: _Awaited) -> Contact:
-        """Whom to ask for events: those first that have kept what they promised, and of these a
-        link that this end takes for one of the tree; it closes no cycle."""
+        """The member to ask for events: first one that has kept what it promised, and over a link
+        that this end takes for one of the tree; it closes no cycle."""
         if awaited.tried:  # the one before has had its time
             self._silence.break_promise(next(reversed(awaited.tried)))
         awaited.asked += 1
