@@ -28,8 +28,9 @@ from weft.protocol.publication import RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.links import LinkReply, LinkRequest
+from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.size import SampleReply, SampleWalk
-from weft.protocol.tera.tree import Graft, Overdue, Passed, Prune
+from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import Payload
 
 UNWELCOME = [

@@ -133,6 +133,10 @@ class Silence:
         if peer in self._broken:
             self._broken[peer] = max(0, self._broken[peer] - 1)
 
+    def broken_promises(self, peer: PeerId) -> int:
+        """So many more than it kept."""
+        return self._broken.get(peer, 0)
+
     def liars(self) -> list[PeerId]:
         """The neighbours that announce what they do not have."""
         return [peer for peer, broken in self._broken.items() if broken >= BROKEN_PROMISES]

@@ -50,8 +50,8 @@ from weft.protocol.tera.access_points import (
 )
 from weft.protocol.tera.announcements import IHaveOfTopics
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.questions import Passed
 from weft.protocol.tera.size import SampleWalk
-from weft.protocol.tera.tree import Passed
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import REPLACE, Appeared, Invite, Rejoin, RoleRequest
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent

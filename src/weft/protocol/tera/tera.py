@@ -57,10 +57,11 @@ from weft.protocol.tera.access_points import (
 from weft.protocol.tera.announcements import LAZY, Announcer, IHaveOfTopics
 from weft.protocol.tera.join import JOIN_TIMER, NEW_TOPICS, EntryLookupDone, Joins
 from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.tera.tree import MISSING, Behind, Graft, Level, Overdue, Passed, Prune
+from weft.protocol.tera.tree import MISSING, Behind, Graft, Level, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[

@@ -42,9 +42,10 @@ from weft.protocol.subscriptions import TopicPart
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.announcements import Announcer
 from weft.protocol.tera.links import LinkReply, Links
+from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
-from weft.protocol.tera.tree import Behind, Graft, Level, Overdue, Passed, Prune, Spread, Tree
+from weft.protocol.tera.tree import Behind, Graft, Level, Prune, Spread, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
 from weft.rules.capacity import FANOUT_LEAST, popularity_told, scaled

@@ -16,12 +16,12 @@ In a burst an announcement overtakes the event, which is queued on the tree's li
 others. So a member knows for each publisher the link that brings its events, the feed. Links keep
 their order. An announced event below the feed's latest number was lost on the way: it is asked for
 at once, and outside of the tree (`Want`), which is whole. One above it may be queued there, for
-however long: when patience ends, the member asks its feed (`Overdue`). A feed that has the event
-answers behind it (`Passed`); one that lacks it, too, asks its own feed, and so on towards the
-publisher, until an answer comes back behind all that was queued on the way, or from where the tree
-is cut. Only then is an announcer asked. A feed over which nothing comes any more, not even an
-answer, is not waited for. A link that was grafted for an event that came over the tree after all is
-pruned again.
+however long: when patience ends, the member asks along the tree whether it comes (`questions.py`).
+Only when the answer is that the tree is cut, or when links that were asked stay silent, is an
+announcer asked; one link is grafted for what is missing, and later announcers send it on the side.
+Neighbours that have asked this member wait for that. While it is unclear which link should bring an
+event, it is fetched on the side as well, since a neighbour that has nothing to do with it may not
+answer. A link that was grafted for an event that came over the tree after all is pruned again.
 
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
@@ -58,7 +58,7 @@ The settings are `recent.Config`, in files `dissemination.…`, which repair sha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -73,6 +73,7 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
 from weft.protocol.tera.announcements import Announcer, Gathered
+from weft.protocol.tera.questions import EventKey, LifeKey, Overdue, Passed, Questions
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
@@ -92,20 +93,6 @@ class Prune(Message, frozen=True, tag=25):
     """Stop pushing to me; announce to me instead."""
 
     topic: WireTopic
-
-
-class Overdue(Message, frozen=True, tag=36):
-    """Events that were announced to me: will you push them to me? About the first of each span."""
-
-    topic: WireTopic
-    spans: Spans
-
-
-class Passed(Message, frozen=True, tag=37):
-    """Answers `Overdue`: those of these events that you lack will not come over this link."""
-
-    topic: WireTopic
-    spans: Spans
 
 
 class Behind(Message, frozen=True, tag=58):
@@ -144,18 +131,12 @@ got lost comes with the repair of view exchanges meanwhile."""
 _OFFERS_PATIENCE_MS = 10_000
 """guess: the same for events that another member offers in a repair: a member without lazy links
 gets lost events by offers alone."""
-_WAITERS_MAX = 1_024
-"""guess: publishers whose events neighbours have asked about."""
 _PROMISES_MAX = 16
 """guess: announcements of one neighbour, of one publisher's events, that it is held to."""
 _ASKS_MAX = 8
 """guess: how often an event is asked for, of one announcer after the other; then it is left to the
 repair of view exchanges."""
 
-EventKey: TypeAlias = tuple[PeerId, int, int]
-"""Publisher, incarnation and number."""
-LifeKey: TypeAlias = tuple[PeerId, int]
-"""Publisher and incarnation."""
 _Runs: TypeAlias = dict[LifeKey, list[list[int]]]
 """First and last numbers of runs of events."""
 _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
@@ -169,6 +150,7 @@ class _Feed(Struct):
     first: int  # number that came over it
     last: int
     behind: Millis | None = None  # when another member first offered a later event
+    doubted: bool = False  # it was silent, and what it may bring was asked for on the side
 
 
 class _Awaited(Struct):
@@ -181,10 +163,12 @@ class _Awaited(Struct):
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
     promised: dict[PeerId, deque[Stretch]] = field(default_factory=dict)  # what each announced
     asked: int = 0  # times, since any of them came
+    tried: dict[PeerId, None] = field(default_factory=dict)  # announcers that were asked
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
     lost: int = 0  # up to this number, what was lost on the feed has been asked for at once
     probed: int = 0  # the feed was asked about this number …
     asked_feed: Millis = 0  # … then
+    fetched: int = 0  # this number was asked for on the side
 
 
 class Tree:
@@ -193,8 +177,8 @@ class Tree:
     __slots__ = (
         *("_announce", "_announce_all", "_announcer", "_awaited", "_ctx", "_far_behind", "_feeds"),
         *("_missing_armed", "_multi_topic", "_orphan", "_parent", "_patience_ms", "_pruned"),
-        *("_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence", "_spared"),
-        *("_told", "_topic", "_waiters", "_wave", "eager", "lazy"),
+        *("_questions", "_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence"),
+        *("_spared", "_told", "_topic", "_wave", "eager", "lazy"),
     )
 
     def __init__(
@@ -225,8 +209,7 @@ class Tree:
         self._announce_all: _Runs = {}  # gathered for all links
         self._feeds: BoundedDict[LifeKey, _Feed] = BoundedDict(_FEEDS_MAX)
         self._awaited: dict[LifeKey, _Awaited] = {}
-        # Neighbours that have asked about events, and their numbers.
-        self._waiters: BoundedDict[LifeKey, dict[PeerId, int]] = BoundedDict(_WAITERS_MAX)
+        self._questions = Questions(ctx, topic, recent, self.eager, self.lazy, self._feed_of)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
         self._missing_armed = False
         self._far_behind = False  # this member reads the past
@@ -250,8 +233,8 @@ class Tree:
             self._note_feed(key, run, source)
         if self._awaited:
             self._note_arrival(key, source)
-        if self._waiters:
-            self._forget_waiters(key, run.last)
+        if self._questions:
+            self._questions.came(key, run.last)
         if source is None or self.passes_on(source):
             message = Payload(self._topic, run, hops + 1)
             send = self._multi_topic.push_over_tree if run.parts else self._ctx.send
@@ -291,14 +274,24 @@ class Tree:
 
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
-        it on all links instead."""
+        it on all links instead. Neighbours that have asked about it are pushed to."""
+        key = run.publisher, run.incarnation
         if self._awaited:
-            self._note_arrival((run.publisher, run.incarnation), repairer)
+            self._note_arrival(key, repairer)
+        if self._questions:
+            message = Payload(self._topic, run, 1)
+            for peer in self._questions.take(key, run.first, run.last):
+                self._ctx.send(self.eager[peer], message)
         if self.eager or self.lazy:
             self._announce_later(run, self._announce_all)
 
     def on_duplicate(self, sender: Contact, run: Run) -> None:
         """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
+        feed = self._feeds.get((run.publisher, run.incarnation))
+        if feed is not None and feed.doubted and feed.peer == sender.peer:
+            feed.doubted = False  # it was only slow
+            usual_ms = self._ctx.config.dissemination.graft_timeout_ms
+            self._patience_ms = rules.patience(self._patience_ms, True, usual_ms)
         if self._orphan and _key(run) == self._wave and self._is_linked(sender.peer):
             self._adopt(sender.peer)
             return
@@ -384,8 +377,7 @@ class Tree:
     def on_missing_timer(self) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
         self._missing_armed = False
-        ctx, config = self._ctx, self._ctx.config.dissemination
-        overdue: dict[PeerId, list[Span]] = {}
+        ctx = self._ctx
         asked: _Asked = {}
         for key, awaited in list(self._awaited.items()):
             if awaited.due > ctx.now:
@@ -393,61 +385,55 @@ class Tree:
             spans = self._lacking(key, awaited)
             if awaited.asked >= _ASKS_MAX or not spans:
                 del self._awaited[key]
+                self._questions.deny((*key, awaited.first))
                 continue
+            if awaited.asked == _ASKS_MAX // 2:  # neighbours that wait for this may do better
+                self._questions.deny((*key, awaited.first))
             fate = self._fate(key, spans[0].first)
-            if fate is rules.Fate.QUEUED and self._waits_for_feed(key, awaited, overdue):
+            if fate is not rules.Fate.LOST and self._waits_for_tree(key, awaited):
                 continue
-            if fate is rules.Fate.UNKNOWN and self._ask_parent(key, awaited, overdue):
-                continue
-            awaited.due = ctx.now + config.graft_retry_ms * (awaited.asked + 1)
+            awaited.due = ctx.now + self._retry_ms(awaited)
             if fate is rules.Fate.LOST:
                 ctx.send(self._next_announcer(awaited), Want(self._topic, spans))
             else:
                 self._ask_announcer(awaited, spans, asked)
         self._send_grafts(asked)
-        self._send_overdue(overdue)
+        self._questions.send()
         if self._awaited:
             soonest = min(awaited.due for awaited in self._awaited.values())
             self._arm_missing(max(1, soonest - ctx.now))
 
     def on_overdue(self, sender: Contact, message: Overdue) -> None:
-        """Say of an event that it was passed on, or cannot come this way; about others ask this
-        member's own feed."""
-        passed: list[Span] = []
-        onward: dict[PeerId, list[Span]] = {}
-        for span in message.spans:
-            key = span.publisher, span.incarnation
-            feed = self._feeds.get(key)
-            if feed is None or feed.peer == sender.peer or not self._recent.lacking([_one(span)]):
-                passed.append(_one(span))
-                continue
-            waiters = self._waiters.setdefault(key, {})
-            asked = max(waiters.values(), default=0)
-            if len(waiters) < self._ctx.config.links.most:
-                waiters[sender.peer] = span.first
-            if span.first > asked:
-                onward.setdefault(feed.peer, []).append(_one(span))
-        if passed:
-            self._ctx.send(sender, Passed(self._topic, passed))
-        self._send_overdue(onward)
+        """A neighbour asks whether events come to it over the tree."""
+        self._mend(self._questions.on_overdue(sender.peer, message))
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
         """What was asked about and has not come by now does not come over this link."""
-        asked: _Asked = {}
+        found = self._questions.on_passed(sender.peer, message)
         for span in message.spans:
             key = span.publisher, span.incarnation
             feed = self._feeds.get(key)
-            if feed is None or feed.peer != sender.peer or not self._recent.lacking([_one(span)]):
-                continue
-            del self._feeds[key]
-            self._answer_waiters(key)
-            awaited = self._awaited.get(key)
-            spans = self._lacking(key, awaited) if awaited is not None else []
-            if awaited is not None and spans:
-                config = self._ctx.config.dissemination
-                awaited.due = self._ctx.now + config.graft_retry_ms * (awaited.asked + 1)
-                self._ask_announcer(awaited, spans, asked)
+            if feed is not None and feed.peer == sender.peer and feed.last < span.first:
+                del self._feeds[key]
+        self._mend(found)
+
+    def _mend(self, events: list[EventKey]) -> None:
+        """Events come over no link of the tree: have an announcer push them from now on. Without
+        one, neighbours that have asked about them are told, and may know of one."""
+        asked: _Asked = {}
+        for event in events:
+            awaited = self._awaited.get(event[:2])
+            spans = self._lacking(event[:2], awaited) if awaited is not None else []
+            if awaited is None or not spans or spans[0].first > event[2]:
+                self._questions.deny(event)
+            elif not awaited.asked:
+                if self._questions.is_first(event):
+                    self._ask_announcer(awaited, spans, asked)
+                    awaited.due = self._ctx.now + self._retry_ms(awaited)
+                else:
+                    awaited.due = self._ctx.now + self._patience_ms
         self._send_grafts(asked)
+        self._questions.send()
 
     # --- members that read the past ---------------------------------------------------------------
 
@@ -504,9 +490,10 @@ class Tree:
 
     def link_down(self, peer: PeerId) -> None:
         """A stable link is gone."""
-        self._end_feeds(peer)
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
+        found = self._questions.link_gone(peer, broken=True)
+        self._end_feeds(peer)
         for links in (self._pruned, self._told, self._spared, self._resuming, self._readers):
             links.pop(peer, None)
         if peer == self._parent:
@@ -515,6 +502,7 @@ class Tree:
             # The only link that brought events is gone. Another one must, and cannot close a
             # cycle: no need to wait until an announced event does not come.
             self._graft(self._ctx.pick(_REATTACH, list(self.lazy.values())), [])
+        self._mend(found)
 
     @property
     def busy(self) -> bool:
@@ -545,6 +533,8 @@ class Tree:
             self._readers.pop(peer, None)
             self._pruned[peer] = self._ctx.now
             self._move_feeds(peer)
+            if self._questions:
+                self._mend(self._questions.link_gone(peer, broken=False))
 
     def _take_back(self, peer: PeerId) -> None:
         """An event came first over a lazy link. An event that was on its way when the link was
@@ -605,7 +595,7 @@ class Tree:
         """A new run came over this link."""
         feed = self._feeds.get(key)
         if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last, feed.behind = run.last, None
+            feed.last, feed.behind, feed.doubted = run.last, None, False
         elif self._is_linked(source):
             self._feeds.renew(key, _Feed(source, run.first, run.last))
 
@@ -639,62 +629,82 @@ class Tree:
         """No more events come over this link."""
         for key in [key for key, feed in self._feeds.items() if feed.peer == peer]:
             del self._feeds[key]
-            self._answer_waiters(key)
 
-    def _answer_waiters(self, key: LifeKey) -> None:
-        """What neighbours have asked about does not come over the feed any more."""
-        for peer, number in self._waiters.pop(key, {}).items():
-            contact = self.eager.get(peer) or self.lazy.get(peer)
-            if contact is not None:
-                self._ctx.send(contact, Passed(self._topic, [Span(*key, number, number)]))
+    def _feed_of(self, key: LifeKey) -> PeerId | None:
+        feed = self._feeds.get(key)
+        return feed.peer if feed is not None else None
 
-    def _forget_waiters(self, key: LifeKey, last: int) -> None:
-        """Numbers up to `last` have come, and are passed on: that is the answer."""
-        waiters = self._waiters.get(key)
-        if waiters is not None:
-            for peer in [peer for peer, number in waiters.items() if number <= last]:
-                del waiters[peer]
-            if not waiters:
-                del self._waiters[key]
-
-    def _waits_for_feed(
-        self, key: LifeKey, awaited: _Awaited, overdue: dict[PeerId, list[Span]]
-    ) -> bool:
-        """Whether to wait on for events that may be queued on their feed, which is asked once about
-        the first of them (`overdue`). It is given up when it stays silent, or takes very long."""
-        ctx, feed = self._ctx, self._feeds[key]
-        if ctx.now - awaited.since >= _FEED_PATIENCE_MS:
+    def _waits_for_tree(self, key: LifeKey, awaited: _Awaited) -> bool:
+        """Whether to wait on for events that may be queued on the tree, whose links are asked once
+        about the first of them. They are given up when all that have not answered stay silent, a
+        feed when it does so twice (a busy one may wait for its turn), or when it takes very long;
+        and when an announcer has been asked, the next one is."""
+        now, event = self._ctx.now, (*key, awaited.first)
+        if awaited.asked or self.is_untried or now - awaited.since >= _FEED_PATIENCE_MS:
             return False
         if awaited.probed != awaited.first:
-            awaited.probed, awaited.asked_feed = awaited.first, ctx.now
-            overdue.setdefault(feed.peer, []).append(Span(*key, awaited.first, awaited.first))
-            awaited.due = ctx.now + self._patience_ms
-            return True
-        heard = max(awaited.asked_feed, self._silence.heard_at(feed.peer) or 0)
-        due = heard + _SILENT_PATIENCE * self._patience_ms
-        awaited.due = max(due, ctx.now + 1)
-        return due > ctx.now
+            awaited.probed, awaited.asked_feed = awaited.first, now
+            awaited.due = now + self._patience_ms
+            promised = ((peer, awaited.promised[peer]) for peer in awaited.announcers)
+            announcers = [
+                peer for peer, told in promised if any(last >= awaited.first for _, last in told)
+            ]
+            return bool(self._questions.ask(event, announcers))
+        heard_at, patience_ms = self._silence.heard_at, _SILENT_PATIENCE * self._patience_ms
+        links = self._questions.waits_for(event)
+        if links and awaited.fetched != awaited.first and self._questions.strays(event):
+            self._fetch(event, awaited)
+        heard = [max(awaited.asked_feed, heard_at(peer) or 0) for peer in links]
+        due = max(heard, default=now - patience_ms) + patience_ms
+        feed = self._feeds.get(key)
+        if due <= now and feed is not None and feed.peer in links and not feed.doubted:
+            feed.doubted, awaited.asked_feed = True, now
+            due = now + patience_ms
+            self._fetch(event, awaited)
+        awaited.due = max(due, now + 1)
+        return due > now
 
-    def _send_overdue(self, overdue: dict[PeerId, list[Span]]) -> None:
-        for peer, spans in overdue.items():
-            contact = self.eager.get(peer) or self.lazy.get(peer)
-            if contact is not None:
-                for start in range(0, len(spans), LIST_MAX):
-                    self._ctx.send(contact, Overdue(self._topic, spans[start : start + LIST_MAX]))
+    def _fetch(self, event: EventKey, awaited: _Awaited) -> None:
+        """Ask for one event on the side, once, while the tree may still bring it."""
+        if awaited.fetched != awaited.first:
+            awaited.fetched = awaited.first
+            contact = self._first_announcer(awaited.announcers.values())
+            self._ctx.send(contact, Want(self._topic, [Span(*event, event[2])]))
+
+    def _retry_ms(self, awaited: _Awaited) -> Millis:
+        """How long an announcer has time to send what it was asked for."""
+        config = self._ctx.config.dissemination
+        usual_ms = config.graft_retry_ms * (awaited.asked + 1)
+        return usual_ms * self._patience_ms // config.graft_timeout_ms
 
     def _next_announcer(self, awaited: _Awaited) -> Contact:
-        announcers = list(awaited.announcers.values())
-        if awaited.asked:  # the one before has had its time
-            before = announcers[(awaited.asked - 1) % len(announcers)].peer
+        """The member to ask for events: first one that has kept what it promised, and over a link
+        that this end takes for one of the tree; it closes no cycle."""
+        if awaited.tried:  # the one before has had its time
+            before = next(reversed(awaited.tried))
             if any(first <= awaited.first <= last for first, last in awaited.promised[before]):
                 self._silence.break_promise(before)
         awaited.asked += 1
-        return announcers[(awaited.asked - 1) % len(announcers)]
+        left = [one for one in awaited.announcers.values() if one.peer not in awaited.tried]
+        if not left:
+            awaited.tried.clear()
+            left = list(awaited.announcers.values())
+        contact = self._first_announcer(left)
+        awaited.tried[contact.peer] = None
+        return contact
+
+    def _first_announcer(self, announcers: Iterable[Contact]) -> Contact:
+        broken = self._silence.broken_promises
+        return min(announcers, key=lambda one: (broken(one.peer), one.peer not in self.eager))
 
     def _ask_announcer(self, awaited: _Awaited, spans: list[Span], asked: _Asked) -> None:
         """Note what the next announcer is asked for: with what others have published, in one graft
-        where it may, since an announcement that was false names many publishers."""
+        where it may, since an announcement that was false names many publishers. Only one link is
+        grafted for these events, which may be queued there, too; others send them on the side."""
         contact = self._next_announcer(awaited)
+        if awaited.asked > 1 and awaited.grafted and contact.peer in self.lazy:
+            self._ctx.send(contact, Want(self._topic, spans))
+            return
         if contact.peer in self.lazy:
             awaited.grafted[contact.peer] = None
         asked.setdefault(contact.peer, (contact, []))[1].extend(spans)
@@ -730,14 +740,15 @@ class Tree:
         for peer in awaited.announcers:  # they spoke the truth
             self._silence.hear(peer)
         if awaited.asked:
-            asked = list(awaited.announcers)[: awaited.asked]
-            if source is not None and source in asked:
+            if source is not None and source in awaited.tried:
                 self._silence.keep_promise(source)
             usual_ms = self._ctx.config.dissemination.graft_timeout_ms
-            self._patience_ms = rules.patience(self._patience_ms, source not in asked, usual_ms)
-            if source not in asked:
+            false_alarm = source not in awaited.tried
+            self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
+            if false_alarm:
                 self._undo_grafts(awaited)
             awaited.asked = 0
+            awaited.tried.clear()
             awaited.grafted.clear()
         awaited.since = self._ctx.now
         spans = self._lacking(key, awaited)
@@ -777,17 +788,6 @@ class Tree:
             return rules.Fate.UNKNOWN
         return rules.fate(number, feed.first, feed.last)
 
-    def _ask_parent(
-        self, key: LifeKey, awaited: _Awaited, overdue: dict[PeerId, list[Span]]
-    ) -> bool:
-        """Whether the link that brought the latest wave is asked whether it brings events of which
-        no feed is known; each is asked about once."""
-        if self._parent not in self.eager or awaited.probed == awaited.first:
-            return False
-        if key not in self._feeds:
-            self._feeds[key] = _Feed(self._parent, awaited.first, awaited.first - 1)
-        return self._waits_for_feed(key, awaited, overdue)
-
     def _lacking(self, key: LifeKey, awaited: _Awaited) -> list[Span]:
         """What has not come of what was announced, the lowest numbers of it."""
         spans = self._recent.lacking([Span(*key, awaited.first, awaited.last)])
@@ -810,11 +810,6 @@ def _spans(announced: _Runs) -> list[Span]:
 
 def _key(run: Run) -> EventKey:
     return run.publisher, run.incarnation, run.first
-
-
-def _one(span: Span) -> Span:
-    """The first event of a span alone."""
-    return Span(span.publisher, span.incarnation, span.first, span.first)
 
 
 # --- the other schemes ----------------------------------------------------------------------------

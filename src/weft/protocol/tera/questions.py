@@ -1,0 +1,292 @@
+"""Questions along the push tree: does this event still come?
+
+An announced event that has not come may be queued on a link of the tree, for however long. So a
+member asks its eager links (`Overdue`). A neighbour that has the event answers behind it
+(`Passed`); one that lacks it, too, asks on, and answers when no other link of its own brings the
+event. So an answer comes back behind all that was queued on the way, or from the ends of the part
+of the tree that the event cannot reach. The asker knows for sure then: `Passed` over every link
+that it asked means that the tree is cut.
+
+The link that brought the publisher's events so far, the feed, is asked alone at first. A link that
+was pruned elsewhere turns the way of events around for all members on the cycle that it closed, so
+a feed may be out of date; a member whose feed asks it knows that, and asks its other links. A
+member that answers that nothing comes asks back first, so that the other end can tell an answer of
+a member that lacks the event from one of a member that has passed it on.
+
+Deviation: Plumtree asks nobody; it grafts when its timer ends. Questions are about single events,
+and each is passed on once over a link, so they cost at most two small messages per link of the part
+that lacks the event. Where that part has a cycle, members wait for each other, until their patience
+ends (`tree.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from weft.bounded import BoundedDict
+from weft.ids import Contact, PeerId, Topic, WireTopic
+from weft.protocol.context import Context
+from weft.protocol.defence import Quota
+from weft.protocol.recent import Recent
+from weft.protocol.wire import LIST_MAX, Message, Span, Spans
+
+
+class Overdue(Message, frozen=True, tag=36):
+    """Events that were announced to me: will you push them to me? About the first of each span."""
+
+    topic: WireTopic
+    spans: Spans
+
+
+class Passed(Message, frozen=True, tag=37):
+    """Answers `Overdue`: those of these events that you lack will not come over this link."""
+
+    topic: WireTopic
+    spans: Spans
+
+
+EventKey: TypeAlias = tuple[PeerId, int, int]
+"""Publisher, incarnation and number."""
+LifeKey: TypeAlias = tuple[PeerId, int]
+"""Publisher and incarnation."""
+
+_ASKED_MAX = 512
+"""guess: publishers whose events this member or its neighbours have asked about."""
+_NUMBERS_MAX = 8
+"""guess: events of one publisher; each member asks about one at a time."""
+_PASSED_ON = 512
+"""guess: questions of one neighbour that are passed on to others than the feed …"""
+_PASSED_ON_MS = 10_000
+"""guess: … in so long, a cycle: a question about an event that never was goes to all members."""
+
+
+class _Question(Struct):
+    """About one event that this member lacks."""
+
+    asked: dict[PeerId, None] = field(default_factory=dict)  # links
+    denied: dict[PeerId, None] = field(
+        default_factory=dict
+    )  # of these, over which it does not come
+    waiting: dict[PeerId, None] = field(default_factory=dict)  # neighbours that have asked
+    told: dict[PeerId, None] = field(default_factory=dict)  # that it does not come from here
+    mine: bool = False  # this member wants to know
+    strayed: bool = False  # others than the feed were asked
+    missed: bool = False  # a neighbour has the event, and did not push it here
+
+    def waits_for(self, but: PeerId | None = None) -> list[PeerId]:
+        """The links that have not answered."""
+        return [peer for peer in self.asked if peer not in self.denied and peer != but]
+
+
+class Questions:
+    """What one member and its neighbours have asked about in one topic."""
+
+    __slots__ = (
+        "_asked",
+        "_ctx",
+        "_eager",
+        "_feed_of",
+        "_lazy",
+        "_overdue",
+        "_passed",
+        "_passed_on",
+        "_recent",
+        "_topic",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        topic: Topic,
+        recent: Recent,
+        eager: Mapping[PeerId, Contact],
+        lazy: Mapping[PeerId, Contact],
+        feed_of: Callable[[LifeKey], PeerId | None],
+    ) -> None:
+        """`eager`: the links of the tree, `lazy`: all others; `feed_of`: which of them brought a
+        publisher's events."""
+        self._ctx = ctx
+        self._topic = topic
+        self._recent = recent
+        self._eager = eager
+        self._lazy = lazy
+        self._feed_of = feed_of
+        self._asked: BoundedDict[LifeKey, BoundedDict[int, _Question]] = BoundedDict(_ASKED_MAX)
+        self._overdue: dict[PeerId, list[Span]] = {}  # to be sent
+        self._passed: dict[PeerId, list[Span]] = {}
+        self._passed_on: Quota[PeerId] = Quota(_PASSED_ON, _PASSED_ON_MS)
+
+    # --- asking and answering ---------------------------------------------------------------------
+
+    def ask(self, event: EventKey, announcers: Iterable[PeerId]) -> list[PeerId]:
+        """This member wants to know whether an event comes; its announcers do not push it.
+        Returns the links that are waited for."""
+        question = self._question(event)
+        question.mine = True
+        for peer in announcers:
+            question.asked[peer] = question.denied[peer] = None
+        if not question.waits_for():
+            self._ask_links(event, question, None)
+        return question.waits_for()
+
+    def waits_for(self, event: EventKey) -> list[PeerId]:
+        """The links that have not answered."""
+        question = self._find(event)
+        return question.waits_for() if question is not None else []
+
+    def strays(self, event: EventKey) -> bool:
+        """Whether it is not known which link should bring an event."""
+        question = self._find(event)
+        return question is not None and question.strayed
+
+    def on_overdue(self, sender: PeerId, message: Overdue) -> list[EventKey]:
+        """A neighbour asks about events. Returns those that, as it turns out, come to this member
+        over no link."""
+        found = []
+        for span in message.spans:
+            event = (span.publisher, span.incarnation, span.first)
+            if sender not in self._eager or not self._lacks(event) or not self._may_ask(sender):
+                self._passed.setdefault(sender, []).append(_span(event))
+                continue
+            question = self._question(event)
+            question.waiting[sender] = None
+            if self._settle(event, question):
+                found.append(event)
+        return found
+
+    def on_passed(self, sender: PeerId, message: Passed) -> list[EventKey]:
+        """Some events do not come over this link. Returns those that come over none."""
+        found = []
+        for span in message.spans:
+            event = (span.publisher, span.incarnation, span.first)
+            question = self._find(event)
+            if question is None or sender not in question.asked or not self._lacks(event):
+                continue
+            question.denied[sender] = None
+            if sender not in question.waiting:
+                question.missed = True  # it asks for nothing, so it has the event
+            if self._settle(event, question):
+                found.append(event)
+        return found
+
+    def is_first(self, event: EventKey) -> bool:
+        """Whether this member is the one to mend the tree for an event that comes over no link.
+        Two neighbours find that out at the same time: the smaller id goes first."""
+        question = self._find(event)
+        return question is None or all(self._ctx.me.peer < peer for peer in question.told)
+
+    # --- what becomes of them ---------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def came(self, key: LifeKey, last: int) -> None:
+        """Events up to this number have come, and are pushed on: that is the answer."""
+        self.take(key, 0, last)
+
+    def take(self, key: LifeKey, first: int, last: int) -> list[PeerId]:
+        """Some events have come. Returns the neighbours that have asked about them."""
+        questions = self._asked.get(key)
+        if questions is None:
+            return []
+        answered = [number for number in questions if first <= number <= last]
+        waiting = [peer for number in answered for peer in questions.pop(number).waiting]
+        if not questions:
+            del self._asked[key]
+        return list(dict.fromkeys(waiting))
+
+    def deny(self, event: EventKey) -> None:
+        """An event is not pushed by this member, whatever comes: neighbours are told so."""
+        question = self._find(event)
+        if question is not None:
+            for peer in question.waiting:
+                if peer not in question.told:
+                    self._passed.setdefault(peer, []).append(_span(event))
+            del self._asked[event[:2]][event[2]]
+
+    def link_gone(self, peer: PeerId, broken: bool) -> list[EventKey]:
+        """No more events come or go over this link; `broken`: it is gone altogether. Returns the
+        events that come over no link now."""
+        found = []
+        for key, questions in list(self._asked.items()):
+            for number, question in list(questions.items()):
+                question.waiting.pop(peer, None)
+                question.told.pop(peer, None)
+                if peer in question.waits_for():
+                    question.denied[peer] = None
+                    question.missed |= broken and peer == self._feed_of(key)
+                    if self._settle((*key, number), question):
+                        found.append((*key, number))
+        return found
+
+    def send(self) -> None:
+        """Questions and answers leave, those for one neighbour together; a neighbour that is asked
+        and told hears the question first."""
+        for kind, said in ((Overdue, self._overdue), (Passed, self._passed)):
+            for peer, spans in said.items():
+                contact = self._eager.get(peer) or self._lazy.get(peer)
+                if contact is not None:
+                    for start in range(0, len(spans), LIST_MAX):
+                        page = spans[start : start + LIST_MAX]
+                        self._ctx.send(contact, kind(self._topic, page))
+            said.clear()
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _question(self, event: EventKey) -> _Question:
+        questions = self._asked.setdefault(event[:2], BoundedDict(_NUMBERS_MAX))
+        return questions.setdefault(event[2], _Question())
+
+    def _find(self, event: EventKey) -> _Question | None:
+        questions = self._asked.get(event[:2])
+        return questions.get(event[2]) if questions is not None else None
+
+    def _may_ask(self, peer: PeerId) -> bool:
+        rates = self._ctx.config.defence.rates
+        return self._passed_on.takes(peer, self._ctx.now) or not rates
+
+    def _lacks(self, event: EventKey) -> bool:
+        return bool(self._recent.lacking([_span(event)]))
+
+    def _settle(self, event: EventKey, question: _Question) -> bool:
+        """Ask on, or answer neighbours. Says whether the event comes over no link; then neighbours
+        wait on, since this member may mend the tree for all of them."""
+        everybody = question.missed or all(peer in question.asked for peer in self._eager)
+        if everybody and not question.waits_for():
+            return True
+        for peer in question.waiting:
+            if peer in question.told or question.waits_for(but=peer):
+                continue
+            if not self._ask_links(event, question, peer):
+                self._tell(event, question, peer)
+        if question.mine and not question.waits_for():
+            self._ask_links(event, question, None)
+        return False
+
+    def _ask_links(self, event: EventKey, question: _Question, but: PeerId | None) -> bool:
+        """Ask more links whether they bring an event; says whether there were any."""
+        links = [peer for peer in self._eager if peer not in question.asked and peer != but]
+        feed = self._feed_of(event[:2])
+        if feed in links:
+            links = [feed]
+        elif links:
+            question.strayed = True
+        for peer in links:
+            question.asked[peer] = None
+            self._overdue.setdefault(peer, []).append(_span(event))
+        return bool(links)
+
+    def _tell(self, event: EventKey, question: _Question, peer: PeerId) -> None:
+        """The event comes to this member over no link but one, whose other end asks for it."""
+        question.told[peer] = None
+        if peer not in question.asked:
+            question.asked[peer] = None
+            self._overdue.setdefault(peer, []).append(_span(event))
+        self._passed.setdefault(peer, []).append(_span(event))
+
+
+def _span(event: EventKey) -> Span:
+    return Span(*event, event[2])
