@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frames import frame
-from weft.lab.defect import late, swapped
+from weft.lab.defect import Defect, late, planted
 from weft.lab.experiment import Params
 from weft.lab.experiments import attack
 from weft.lab.run import all_entries
@@ -110,7 +110,7 @@ def test_a_run_in_which_something_is_owed_lasts() -> None:
         by_ms=2 * attack.SETTLED_MS,
         after_ms=attack.LATE_FROM_MS,
     )
-    with swapped(slow):
+    with planted(Defect("events are late", slow)):
         row = attack.run(SMALL_RUN, 2)
     assert row["delivered"] == 100.0
     assert row["p99"] > attack.SETTLED_MS

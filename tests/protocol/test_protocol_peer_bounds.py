@@ -50,6 +50,7 @@ def sizes(thing: object) -> Counter[str]:
 BOUNDS = {
     "Tree._awaited": 1_024,  # publishers whose announced events are waited for
     "_Awaited.announcers": 3 * 1_024,
+    "Questions._asked": 512 * (1 + 8),  # publishers, and events of each, that are asked about
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
     "_Group.waiting": 3 * 64 * 16,  # references to events that have not come

@@ -176,6 +176,7 @@ HELP = {
     "trees_pushed_down": "Children sent to other peers, as this one had enough",
     "trees_repairs": "Parents that were lost and had to be replaced",
     "trees_rooted": "Times this peer became a root of a topic's tree",
+    "trees_shared_asked": "Times a peer linked for another topic was asked for a place in a tree",
     "view_size": "Peers in the view of the general overlay",
     "walks_refused": "Messages to pass on that came more often than a neighbour may send them",
 }
