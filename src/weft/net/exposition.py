@@ -168,6 +168,7 @@ HELP = {
     "topic_dht_promotions": "Times this peer became a forwarder of a topic",
     "topic_dht_regions_full": "Regions of a topic that were too large to be told at once",
     "topic_dht_reliefs": "Times this peer took work from another that had more",
+    "topic_dht_secessions": "Times this peer forwards as its parent kept events back",
     "tree_spared": "Neighbours asked not to push events, as others bring them earlier",
     "trees_circles": "Circles found in a tree, and opened",
     "trees_confirmed": "Times this peer asked a parent whether it is still its child",
