@@ -18,7 +18,7 @@ import pytest
 
 from processes import PATIENCE_SECONDS, children
 from weft.cli import bootstrap
-from weft.pipeline.resources import wait_until
+from weft.pipeline.resources import command_of, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,8 +155,13 @@ def test_interrupted_installation_starts_over(checkout: Checkout) -> None:
     process = checkout.start()
     assert process.stderr is not None
     assert any("installing" in line for line in process.stderr)
-    assert wait_until(lambda: bool(children(process.pid)), PATIENCE_SECONDS)
-    [pip] = children(process.pid)
+
+    def pips() -> list[int]:
+        """A child that has not become pip yet still holds this test's end of the pipe."""
+        return [one for one in children(process.pid) if "pip" in command_of(one).split()]
+
+    assert wait_until(lambda: bool(pips()), PATIENCE_SECONDS)
+    [pip] = pips()
     os.kill(pip, signal.SIGSTOP)
     process.kill()
     process.communicate()
