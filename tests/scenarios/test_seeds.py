@@ -158,6 +158,22 @@ def test_a_publisher_that_withholds_what_its_events_follow_holds_up_no_others() 
     assert result.violations == [], result.settings.command()
 
 
+def test_what_follows_a_withheld_event_reaches_all_though_one_member_alone_had_it() -> None:
+    """A hostile publisher sent it to one member, which waited in vain before others heard of it."""
+    result = run(
+        ScenarioSettings(
+            seed=147948554575953,
+            peers=4,
+            topics=1,
+            events=2,
+            routing="topic-dht",
+            history=True,
+            hostile=1,
+        )
+    )
+    assert result.violations == [], result.settings.command()
+
+
 def test_nobody_is_walked_into_a_topic_by_another() -> None:
     """A hostile peer walks honest ones into topics that they are not in; with gossip, members send
     events to all that they take for one."""

@@ -99,6 +99,14 @@ def test_calm_run_has_no_fault_phase() -> None:
     assert timeline.faults_ms == timeline.heal_ms < timeline.end_ms
 
 
+def test_a_run_ends_after_two_waits_for_what_was_withheld() -> None:
+    usual, longer = draw_timeline(5, 10_000), draw_timeline(5, 10_000, withheld_ms=600_000)
+    assert longer.quiet_ms == usual.quiet_ms
+    assert longer.end_ms - longer.quiet_ms > 2 * 600_000
+    calm = draw_timeline(5, 10_000, calm=True)
+    assert draw_timeline(5, 10_000, calm=True, withheld_ms=600_000) == calm
+
+
 # --- disasters ----------------------------------------------------------------------------------
 
 

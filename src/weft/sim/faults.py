@@ -57,11 +57,23 @@ class Timeline:
 
 
 def draw_timeline(
-    seed: int, cycle_ms: int, calm: bool = False, disasters: Collection[Disaster] = ()
+    seed: int,
+    cycle_ms: int,
+    calm: bool = False,
+    disasters: Collection[Disaster] = (),
+    withheld_ms: int = 0,
 ) -> Timeline:
     """How long the phases last. guess, all of it: views mix in between, and in one of seven runs
-    the faults last so long that a view forgets peers that were cut off all the while."""
+    the faults last so long that a view forgets peers that were cut off all the while.
+
+    `withheld_ms`: how long a peer waits for an event that a hostile publisher names and withholds.
+    What follows that event may reach one member alone. The others hear of it when that one has
+    waited in vain, and wait as long again, for one member's word is not enough for them: the end
+    comes after both.
+    """
     warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
+    if withheld_ms and not calm:
+        quiet = 8 + 2 * withheld_ms // cycle_ms
     if "long-partition" in disasters or (not calm and Dice(seed).percent("faults.long", 14)):
         faults = 70
     return Timeline(

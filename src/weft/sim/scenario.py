@@ -215,8 +215,9 @@ class Scenario:
     def __init__(self, settings: ScenarioSettings, writer: Writer | None = None) -> None:
         self.settings = settings
         self.cycle_ms = Config().cyclon.cycle_ms
+        withheld_ms = History().give_up_ms if settings.history and settings.hostile else 0
         self.timeline = draw_timeline(
-            settings.seed, self.cycle_ms, settings.calm, settings.disasters
+            settings.seed, self.cycle_ms, settings.calm, settings.disasters, withheld_ms
         )
         self.config = make_config(settings, self.timeline, tracing=writer is not None)
         self.plan = make_plan(settings, self.timeline)
