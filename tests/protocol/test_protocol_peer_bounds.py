@@ -10,6 +10,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from msgspec import Struct
 from test_protocol_peer_fuzz import TINY, ready
 
 from arbitrary import MESSAGES, random_message
@@ -37,11 +38,13 @@ def sizes(thing: object) -> Counter[str]:
         elif isinstance(one, list | set | tuple):
             counts[where] += len(one)
             inner = [(where, value) for value in one]
-        elif type(one).__module__.startswith("weft.protocol") and not hasattr(
-            one, "__struct_fields__"
-        ):
-            slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
-            names = slots or vars(one)
+        elif type(one).__module__.startswith("weft.protocol"):
+            if isinstance(one, Struct):  # frozen ones are messages and facts
+                names = () if one.__struct_config__.frozen else one.__struct_fields__
+            else:
+                kinds = type(one).__mro__
+                slots = [name for kind in kinds for name in getattr(kind, "__slots__", ())]
+                names = tuple(slots or vars(one))
             inner = [(f"{type(one).__name__}.{name}", getattr(one, name)) for name in names]
         waiting += inner
     return counts
@@ -62,18 +65,21 @@ BOUNDS = {
 BOUND = 150
 
 
+def flood(rig: Rig, rng: Random, kind: type, topic: str, messages: int) -> None:
+    """From a linked member, and from ever new strangers."""
+    for _ in range(messages):
+        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
+        rig.hear(sender, random_message(kind, rng, topic))
+        rig.wait(1)
+
+
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("topic", [GENERAL, Topic("/a")])
 def test_no_flood_makes_a_peer_grow(kind: type, topic: Topic) -> None:
     rig = ready()
     rig.publish(topic=Topic("/nobody"))  # a lookup and an event are on their way
     rig.subscribe(Topic("/elsewhere"))  # and a join
-    rng = Random(kind.__name__ + topic)
-    for _ in range(FLOOD):
-        # From a linked member, and from ever new strangers.
-        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
-        rig.hear(sender, random_message(kind, rng, topic))
-        rig.wait(1)
+    flood(rig, Random(kind.__name__ + topic), kind, topic, FLOOD)
     too_large = {
         where: size for where, size in sizes(rig.peer).items() if size > BOUNDS.get(where, BOUND)
     }

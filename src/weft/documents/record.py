@@ -233,6 +233,14 @@ class Kind:
 
     validate: Callable[[bytes, bytes, int], Reason | None]  # key, value, wall clock in ms
     choose: Callable[[Sequence[bytes]], int]  # the index of the one that stands
+    single: bool = False  # only one value can be valid, so the first one found will do
+
+    def is_valid(self, key: bytes, value: bytes, wall_ms: int) -> bool:
+        return self.validate(key, value, wall_ms) is None
+
+    def is_newer(self, new: bytes, old: bytes) -> bool:
+        """Of two valid ones: whether the first wins."""
+        return self.choose((old, new)) == 1
 
 
 def _validate_block(key: bytes, value: bytes, now_ms: int) -> Reason | None:
@@ -259,6 +267,6 @@ def _choose_block(values: Sequence[bytes]) -> int:
 
 
 KINDS: dict[int, Kind] = {
-    prefix.BLOCK: Kind(_validate_block, _choose_block),
+    prefix.BLOCK: Kind(_validate_block, _choose_block, single=True),
     prefix.TOPIC_RECORD: Kind(_validate_record, choose),
 }

@@ -242,7 +242,7 @@ class Liveness:
     def doubts(self, peer: PeerId) -> bool:
         """Whether the peer has left a ping unanswered."""
         expected = self._expected.get(peer)
-        return expected is not None and expected.pings > 1
+        return expected is not None and expected.pings >= _DOUBTED
 
     @property
     def is_wary(self) -> bool:
@@ -331,8 +331,7 @@ class Liveness:
         nonce, watch = ctx.next_serial(), self.watched.get(expected.contact.peer)
         if watch is not None:
             watch.nonce = nonce
-        fingerprint = watch.fingerprint if watch is not None else 0
-        ctx.send(expected.contact, Ping(nonce, fingerprint))
+        ctx.send(expected.contact, Ping(nonce, self._fingerprint(expected.contact.peer)))
 
     # --- many at once ---------------------------------------------------------------------------
 
@@ -360,8 +359,7 @@ class Liveness:
             self._ping(self._expect(contact, 0, asked=True))
 
     def on_ping(self, sender: Contact, message: Ping) -> None:
-        mine = self._fingerprint(sender.peer)
-        self._ctx.send(sender, Pong(message.nonce, mine))
+        self._ctx.send(sender, Pong(message.nonce, self._fingerprint(sender.peer)))
 
     def on_pong(self, sender: Contact, message: Pong) -> None:
         watch = self.watched.get(sender.peer)
