@@ -54,6 +54,8 @@ BOUNDS = {
     "Tree._awaited": 1_024,  # publishers whose announced events are waited for
     "_Awaited.announcers": 3 * 1_024,
     "Questions._asked": 512 * (1 + 8),  # publishers, and events of each, that are asked about
+    "_Question.waiting": 512 * 8 * 3,  # neighbours that have asked about each
+    "_Question.asked": 512 * 8 * 2 * 3,  # links asked, and announcers
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
     "_Group.waiting": 3 * 64 * 16,  # references to events that have not come
