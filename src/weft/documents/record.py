@@ -127,9 +127,8 @@ def _body(record: Record) -> bytes:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = None) -> Record:
-    """The record that came under `name`; `Refused` if it may not stand there now, or if the one
-    already `held` is later."""
+def open_record(encoded: bytes, name: bytes, now_ms: int) -> Record:
+    """The record that came under `name`; `Refused` if it may not stand there now."""
     record = read_record(encoded)
     if record.name != name:
         raise Refused(Reason.WRONG_NAME, "the record belongs under another name")
@@ -142,8 +141,6 @@ def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = 
     signed = _SIGNED + dagcbor.head(5, 6) + _body(record)
     if not verified(record.signer, encoded[-SIGNATURE_BYTES:], signed):
         raise Refused(Reason.BAD_SIGNATURE, "not signed by the holder it names")
-    if held is not None and record.rank < held.rank:
-        raise Refused(Reason.OLDER_SEQUENCE, f"sequence {record.sequence}, held {held.sequence}")
     return record
 
 
