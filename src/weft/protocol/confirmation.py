@@ -22,7 +22,7 @@ of it: a run is asked about once for each strength, on behalf of all that wait. 
 confirmed publishes costs grows with its runs, here and at the peers that answer.
 
 On the wire the question is a `BlocksRequest` that names the run it is about (`about`), and the
-answer a `BlocksReply` with a word on it and without blocks. A peer of before, which ignores these
+answer a `BlocksReply` with a word on it and without blocks. An older peer, which ignores these
 fields, answers with the blocks themselves or not at all, and never counts as a copy.
 
 Invariants: at most `_ASKING_MAX` questions of users are open, each about one run and waited for by

@@ -89,7 +89,7 @@ _MANY = 2
 _MANY_MS = 5_000
 """guess: within that time they count as at once, and no peer is looked at twice for it …"""
 _LOOK_MS_MAX = 40_000
-"""guess: … nor within twice the time of before, up to this, while no linked peer is lost: names
+"""guess: … nor within twice the time it was before, up to this, while no linked peer is lost: names
 that others made up are lost all the time, and must not have this peer ping all it knows."""
 _LOOKED_AT_MAX = 128
 """guess: peers remembered as looked at."""
