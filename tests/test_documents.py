@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from processes import PATIENCE_SECONDS
 from weft import trace
 from weft.cli.main import COMMANDS
 from weft.store.memory import MemoryStore
@@ -34,7 +35,7 @@ def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -53,7 +54,7 @@ def test_an_example_of_the_api_page_runs(example: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -120,7 +120,7 @@ def parse_plain_topic(text: str) -> Topic:
 
 
 def parse_path(text: str) -> Topic:
-    """Check that `text` is a path. Peers and stores of before this rule may hold names that begin
+    """Check that `text` is a path. Older peers and stores may hold names that begin
     with '~' and no peer id, so what is only read is asked for no more than this."""
     if not text.startswith("/"):
         raise BadId(f"topic {text!r} must start with '/', for example '/sports/football'")

@@ -178,7 +178,7 @@ def test_status_topics_and_metrics(peers: Peers) -> None:
     first = peers.start("--subscribe", "/a", "--metrics", "127.0.0.1:0")
     where = first.until_error("metrics at").split(" at ")[1]
     first.until_error("subscribed")
-    with urllib.request.urlopen(where, timeout=30) as answer:
+    with urllib.request.urlopen(where, timeout=PATIENCE_SECONDS) as answer:
         text = answer.read().decode()
     assert "# TYPE weft_" in text
     assert peers.addresses[0] in run("status", "--home", peers.home(0)).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,3 +104,8 @@ class Network(Group):
 
 def peer_id(number: int) -> PeerId:
     return contact(number).peer
+
+
+def largest(values: Sequence[bytes]) -> int:
+    """Of values that are numbers the largest stands."""
+    return values.index(max(values, key=int))

@@ -137,7 +137,7 @@ async def test_a_store_that_has_only_the_end_of_what_was_read_repeats_nothing(
             place = (await take(first, 30))[-1].position
             async with worker.consume(T, after=place) as second:
                 assert payloads(await take(second, 10)) == numbered(31, 40)
-                await shop.publish(T, b"41", confirm="stored", timeout=30)
+                await shop.publish(T, b"41", confirm="stored", timeout=60)
                 assert payloads(await take(second, 1)) == [b"41"]
 
 

@@ -326,7 +326,7 @@ async def test_a_peer_without_others_to_ask_says_at_once_that_it_does_not_know_a
     monkeypatch.setattr(runtime, "SEEK_SECONDS", None)  # for ever
     async with weft.Peer.open(config=keeping(), store=":memory:") as peer:
         made_up = peer.subscribe(T, since=cid_text(cid_of(b"made up")))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(weft.PositionUnknown, match="neither this peer nor a member"):
                 await anext(made_up)
 

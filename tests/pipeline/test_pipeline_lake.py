@@ -186,7 +186,7 @@ def test_columns_can_be_added_later(spark: SparkSession, lake: Path) -> None:
     assert Lake(lake).users(spark).count() == 3
 
 
-# --- lakes of before ------------------------------------------------------------------------------
+# --- older lakes ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

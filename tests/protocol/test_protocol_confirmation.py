@@ -229,7 +229,7 @@ def test_stored_is_said_of_the_run_that_was_asked_about(held: bool) -> None:
 
 
 def test_words_that_were_not_asked_for_count_for_nothing() -> None:
-    """Not for another's question, nor as a refusal by one that was not asked; a peer of before,
+    """Not for another's question, nor as a refusal by one that was not asked; an older peer,
     that answers with blocks, is no copy."""
     town = Town(4)
     town.subscribe(0, 1)

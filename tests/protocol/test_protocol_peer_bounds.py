@@ -10,6 +10,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from msgspec import Struct
 from test_protocol_peer_fuzz import TINY, ready
 
 from arbitrary import MESSAGES, random_message
@@ -37,11 +38,13 @@ def sizes(thing: object) -> Counter[str]:
         elif isinstance(one, list | set | tuple):
             counts[where] += len(one)
             inner = [(where, value) for value in one]
-        elif type(one).__module__.startswith("weft.protocol") and not hasattr(
-            one, "__struct_fields__"
-        ):
-            slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
-            names = slots or vars(one)
+        elif type(one).__module__.startswith("weft.protocol"):
+            if isinstance(one, Struct):  # frozen ones are messages and facts
+                names = () if one.__struct_config__.frozen else one.__struct_fields__
+            else:
+                kinds = type(one).__mro__
+                slots = [name for kind in kinds for name in getattr(kind, "__slots__", ())]
+                names = tuple(slots or vars(one))
             inner = [(f"{type(one).__name__}.{name}", getattr(one, name)) for name in names]
         waiting += inner
     return counts
@@ -51,6 +54,8 @@ BOUNDS = {
     "Tree._awaited": 1_024,  # publishers whose announced events are waited for
     "_Awaited.announcers": 3 * 1_024,
     "Questions._asked": 512 * (1 + 8),  # publishers, and events of each, that are asked about
+    "_Question.waiting": 512 * 8 * 3,  # neighbours that have asked about each
+    "_Question.asked": 512 * 8 * 2 * 3,  # links asked, and announcers
     "Tree._announce": 1_000,  # what came in the last 50 milliseconds
     "Tree._announce_all": 1_000,
     "_Group.waiting": 3 * 64 * 16,  # references to events that have not come
@@ -62,18 +67,21 @@ BOUNDS = {
 BOUND = 150
 
 
+def flood(rig: Rig, rng: Random, kind: type, topic: str, messages: int) -> None:
+    """From a linked member, and from ever new strangers."""
+    for _ in range(messages):
+        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
+        rig.hear(sender, random_message(kind, rng, topic))
+        rig.wait(1)
+
+
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("topic", [GENERAL, Topic("/a")])
 def test_no_flood_makes_a_peer_grow(kind: type, topic: Topic) -> None:
     rig = ready()
     rig.publish(topic=Topic("/nobody"))  # a lookup and an event are on their way
     rig.subscribe(Topic("/elsewhere"))  # and a join
-    rng = Random(kind.__name__ + topic)
-    for _ in range(FLOOD):
-        # From a linked member, and from ever new strangers.
-        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
-        rig.hear(sender, random_message(kind, rng, topic))
-        rig.wait(1)
+    flood(rig, Random(kind.__name__ + topic), kind, topic, FLOOD)
     too_large = {
         where: size for where, size in sizes(rig.peer).items() if size > BOUNDS.get(where, BOUND)
     }

@@ -7,6 +7,7 @@ is reached.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -124,14 +125,7 @@ def test_the_same_facts_have_the_same_effects(script: Script) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_conversation_hurts(seed: int) -> None:
-    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
-    rng = Random(seed)
-    rig = ready()
-    said: list[m.AnyMessage] = []
-    for _ in range(800):
-        effects = next_step(rig, rng, said)
-        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
-    assert rig.peer.status()["cycle"]
+    converse(ready(), Random(seed), 800, lambda rig: None)
 
 
 def next_step(rig: Rig, rng: Random, said: list[m.AnyMessage]) -> list[seam.Effect]:
@@ -153,6 +147,16 @@ def next_step(rig: Rig, rng: Random, said: list[m.AnyMessage]) -> list[seam.Effe
     if choice < 87:
         return rig.do(seam.Publish(token, topic, (rng.randbytes(3),), 0))
     return rig.wait(rng.choice((1, 50, 500, 5_000, 20_000)))
+
+
+def converse(rig: Rig, rng: Random, steps: int, check: Callable[[Rig], None]) -> None:
+    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
+    said: list[m.AnyMessage] = []
+    for _ in range(steps):
+        effects = next_step(rig, rng, said)
+        check(rig)
+        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
+    assert rig.peer.status()["cycle"]
 
 
 def play(rig: Rig, script: Script) -> list[seam.Effect]:

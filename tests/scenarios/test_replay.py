@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import PATIENCE_SECONDS
+
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -31,7 +33,7 @@ def _play(hash_seed: str, seed: int, trace: Path) -> tuple[str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr

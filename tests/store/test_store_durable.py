@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from net_kit import PATIENCE_S
 from signed_kit import NOW_MS, SPORTS, chain, event
 from weft.store import durable
 from weft.store.durable import Durable
@@ -28,7 +29,7 @@ class SlowDisk(SqliteStore):
 
     def settle(self) -> None:
         self.syncs.set()
-        assert self.may_sync.wait(30)
+        assert self.may_sync.wait(PATIENCE_S)
         super().settle()
 
 

@@ -179,15 +179,22 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def seconds(text: str) -> float:
-    """A duration above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
+def duration(unit: str) -> Callable[[str], float]:
+    """So many of a unit of time, above zero."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < 1e9:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0")
+        return number
+
+    return read
+
+
+seconds = duration("seconds")
 
 
 def hours(text: str) -> float:
@@ -223,10 +230,16 @@ def network(text: str) -> str:
 
 def multiaddr(text: str) -> str:
     """The address of a peer to join by."""
-    from weft.ids import BadId, parse_contact
+    from weft.ids import parse_contact
+
+    return _checked(text, parse_contact)
+
+
+def _checked(text: str, parse: Callable[[str], object]) -> str:
+    from weft.ids import BadId
 
     try:
-        parse_contact(text)
+        parse(text)
     except BadId as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
@@ -258,22 +271,16 @@ def _lines_of(path: Path) -> list[str]:
 
 def topic(text: str) -> str:
     """A topic path."""
-    from weft.ids import BadId, parse_topic
+    from weft.ids import parse_topic
 
-    try:
-        return parse_topic(text)
-    except BadId as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return _checked(text, parse_topic)
 
 
 def plain_topic(text: str) -> str:
     """A topic to publish in or to subscribe to: one without wildcards, since there are none."""
-    from weft.ids import BadId, parse_plain_topic
+    from weft.ids import parse_plain_topic
 
-    try:
-        return parse_plain_topic(text)
-    except BadId as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return _checked(text, parse_plain_topic)
 
 
 def hierarchy(text: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from weft import private
-from weft.cli.parser import whole
+from weft.cli.parser import duration, whole
 from weft.cli.problem import FAILED, INTERRUPTED, USAGE, Problem
 from weft.cli.settings import ROUTINGS
 
@@ -87,7 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--seed", type=whole(0, (1 << 63) - 1), metavar="S", help="the run to play")
     which.add_argument("--seeds", type=seed_range, metavar="A..B", help="all runs from A to B")
     which.add_argument(
-        "--campaign", type=minutes, metavar="MINUTES", help="runs with new seeds, so many minutes"
+        "--campaign",
+        type=duration("minutes"),
+        metavar="MINUTES",
+        help="runs with new seeds, so many minutes",
     )
     parser.add_argument("--peers", type=whole(3, 100_000), metavar="N", help=f"({PEERS})")
     parser.add_argument("--topics", type=whole(1, 100_000), metavar="N", help=f"({TOPICS})")
@@ -169,16 +172,6 @@ def seed_range(text: str) -> range:
     if not found or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds like 1..200")
     return range(int(first), int(last) + 1)
-
-
-def minutes(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:
@@ -348,8 +341,7 @@ def _print_progress(result: Result, done: int, of: int) -> None:
     if result.violations:
         seed, number = result.settings.seed, len(result.violations)
         print(f"\rseed {seed}: {number} violations, first: {result.violations[0]}", flush=True)
-        if done == 1 or number:
-            print(f"  replay: {result.settings.command()}", flush=True)
+        print(f"  replay: {result.settings.command()}", flush=True)
     if sys.stderr.isatty():
         print(f"\r{done} of {of} runs", end="", file=sys.stderr, flush=True)
 
@@ -492,8 +484,9 @@ def _run_campaign(args: argparse.Namespace) -> int:
         tally = _Tally(keep, until_s, quiet=args.json)
         try:
             seeds = partial(secrets.randbelow, 1 << 48)
-            over = partial(_is_past, until_s)
-            for played in campaign(seeds, over, asked, args.processes):
+            for played in campaign(
+                seeds, lambda: time.monotonic() >= until_s, asked, args.processes
+            ):
                 tally.add(played)
         except KeyboardInterrupt:
             interrupted = True
@@ -513,10 +506,6 @@ def _run_campaign(args: argparse.Namespace) -> int:
     if tally.failed:
         return FAILED
     return INTERRUPTED if interrupted else 0
-
-
-def _is_past(until_s: float) -> bool:
-    return time.monotonic() >= until_s
 
 
 def _asked(args: argparse.Namespace) -> Asked:

@@ -2,7 +2,7 @@
 
 A publisher that keeps history writes them into its event's document, among the metadata, each under
 `header.` and its name. So they are signed, stored, archived and found by merkle paths as all
-metadata is, and a peer of before, which knows nothing of headers, reads such an event as it reads
+metadata is, and an older peer, which knows nothing of headers, reads such an event as it reads
 any other.
 
 The events of a publisher without a store have no document. There headers travel in the payload, in
@@ -11,8 +11,8 @@ an *envelope*, which the publisher signs with its run:
     mark 16, length 2 (big-endian), headers: a msgpack map of text to text, payload
 
 The mark is a number drawn once. A payload that happens to begin with it is put into an envelope
-without headers, so that what is taken out of an envelope is always what was put in. A peer of
-before passes envelopes on as it does all payloads, and hands its application the envelope.
+without headers, so that what is taken out of an envelope is always what was put in. An older peer
+passes envelopes on as it does all payloads, and hands its application the envelope.
 
 Between an application and its peer's machines events travel in envelopes, too, if they have
 headers, whether the peer keeps history or not: what has none is handed on as it is.

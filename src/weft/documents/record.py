@@ -127,9 +127,8 @@ def _body(record: Record) -> bytes:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = None) -> Record:
-    """The record that came under `name`; `Refused` if it may not stand there now, or if the one
-    already `held` is later."""
+def open_record(encoded: bytes, name: bytes, now_ms: int) -> Record:
+    """The record that came under `name`; `Refused` if it may not stand there now."""
     record = read_record(encoded)
     if record.name != name:
         raise Refused(Reason.WRONG_NAME, "the record belongs under another name")
@@ -142,8 +141,6 @@ def open_record(encoded: bytes, name: bytes, now_ms: int, held: Record | None = 
     signed = _SIGNED + dagcbor.head(5, 6) + _body(record)
     if not verified(record.signer, encoded[-SIGNATURE_BYTES:], signed):
         raise Refused(Reason.BAD_SIGNATURE, "not signed by the holder it names")
-    if held is not None and record.rank < held.rank:
-        raise Refused(Reason.OLDER_SEQUENCE, f"sequence {record.sequence}, held {held.sequence}")
     return record
 
 
@@ -233,6 +230,14 @@ class Kind:
 
     validate: Callable[[bytes, bytes, int], Reason | None]  # key, value, wall clock in ms
     choose: Callable[[Sequence[bytes]], int]  # the index of the one that stands
+    single: bool = False  # only one value can be valid, so the first one found will do
+
+    def is_valid(self, key: bytes, value: bytes, wall_ms: int) -> bool:
+        return self.validate(key, value, wall_ms) is None
+
+    def is_newer(self, new: bytes, old: bytes) -> bool:
+        """Of two valid ones: whether the first wins."""
+        return self.choose((old, new)) == 1
 
 
 def _validate_block(key: bytes, value: bytes, now_ms: int) -> Reason | None:
@@ -259,6 +264,6 @@ def _choose_block(values: Sequence[bytes]) -> int:
 
 
 KINDS: dict[int, Kind] = {
-    prefix.BLOCK: Kind(_validate_block, _choose_block),
+    prefix.BLOCK: Kind(_validate_block, _choose_block, single=True),
     prefix.TOPIC_RECORD: Kind(_validate_record, choose),
 }

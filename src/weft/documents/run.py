@@ -32,6 +32,7 @@ from hashlib import sha256
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
 from weft.ids import PeerId, Topic, WirePeerId, WireTopic
@@ -203,11 +204,9 @@ def sign_run(
     """Make a run of some events and sign it."""
     sizes = list(map(len, payloads))
     root = _root(payloads, sizes)
-    head = publisher, incarnation, first, len(payloads), published_ms, prev, root, sealed, parts
-    signed = _signed(topic, *head)
-    run = Run(
-        publisher, incarnation, first, published_ms, payloads, prev, sign(signed), sealed, parts
-    )
+    draft = Run(publisher, incarnation, first, published_ms, payloads, prev, b"", sealed, parts)
+    signed = _signed(topic, draft, len(payloads), root)
+    run = replace(draft, signature=sign(signed))
     return Proven(run, root, sha256(signed).digest(), sum(sizes), signed=True)
 
 
@@ -231,10 +230,10 @@ def _proven(topic: Topic, run: Run, vouched: bool) -> Proven | None:
     size = sum(sizes)
     if not 1 <= count <= RUN_MAX or (count > 1 and size > RUN_BYTES_MAX):
         return None
-    root = _root(payloads, sizes)
-    signed = _signed_head(topic, run, count, root)
-    if signed is None:
+    if not _may_be_signed(run, count):
         return None
+    root = _root(payloads, sizes)
+    signed = _signed(topic, run, count, root)
     if not vouched and not verified(PeerId(run.publisher), run.signature, signed):
         return None
     return Proven(run, root, sha256(signed).digest(), size, not vouched)
@@ -242,54 +241,33 @@ def _proven(topic: Topic, run: Run, vouched: bool) -> Proven | None:
 
 def verify_statement(topic: Topic, statement: Statement) -> bytes | None:
     """The digest of a statement that its publisher signed for this topic; None if it did not."""
-    signed = _signed_head(topic, statement, statement.count, statement.root)
-    if signed is None or not verified(PeerId(statement.publisher), statement.signature, signed):
+    if not _may_be_signed(statement, statement.count):
+        return None
+    signed = signed_bytes(topic, statement)
+    if not verified(PeerId(statement.publisher), statement.signature, signed):
         return None
     return sha256(signed).digest()
 
 
 def signed_bytes(topic: Topic, statement: Statement) -> bytes:
     """What the statement's signature covers."""
-    one = statement
-    return _signed(
-        topic,
-        *(one.publisher, one.incarnation, one.first, one.count, one.published_ms, one.prev),
-        *(one.root, one.sealed, one.parts),
-    )
+    return _signed(topic, statement, statement.count, statement.root)
 
 
-def _signed_head(topic: Topic, head: Run | Statement, count: int, root: bytes) -> bytes | None:
-    """What the signature covers; None if nobody may sign that."""
-    if head.first + count - 1 > NUMBER_MAX or (head.first == 1 and head.prev != NOTHING_BEFORE):
-        return None
-    return _signed(
-        topic,
-        *(head.publisher, head.incarnation, head.first, count, head.published_ms, head.prev),
-        *(root, head.sealed, head.parts),
-    )
+def _may_be_signed(head: Run | Statement, count: int) -> bool:
+    return head.first + count - 1 <= NUMBER_MAX and (head.first > 1 or head.prev == NOTHING_BEFORE)
 
 
-def _signed(
-    topic: Topic,
-    publisher: bytes,
-    incarnation: int,
-    first: int,
-    count: int,
-    published_ms: int,
-    prev: bytes,
-    root: bytes,
-    sealed: bool,
-    parts: tuple[Part, ...],
-) -> bytes:
+def _signed(topic: Topic, head: Run | Statement, count: int, root: bytes) -> bytes:
     name = topic.encode()
-    head = _HEAD.pack(
-        *(_PURPOSE, publisher, incarnation, first, count, published_ms, sealed, prev, root),
-        len(name),
+    fixed = _HEAD.pack(
+        *(_PURPOSE, head.publisher, head.incarnation, head.first, count, head.published_ms),
+        *(head.sealed, head.prev, root, len(name)),
     )
-    if not parts:
-        return head + name
-    said = [head, name]
-    for part in parts:
+    if not head.parts:
+        return fixed + name
+    said = [fixed, name]
+    for part in head.parts:
         named = part.topic.encode()
         said += [_PART.pack(part.number, len(named)), named]
     return b"".join(said)

@@ -40,13 +40,13 @@ class Ground:
         return self.basis is not Basis.CONSTRUCTION
 
 
-def paper(chosen: str, why: str, *, absence: bool = False) -> Ground:
+def paper(chosen: str, why: str) -> Ground:
     """By the paper; `chosen` is the day, as 2026-11-15. So the functions that follow."""
-    return Ground(Basis.PAPER, date.fromisoformat(chosen), why, absence)
+    return Ground(Basis.PAPER, date.fromisoformat(chosen), why)
 
 
-def derived(chosen: str, why: str, *, absence: bool = False) -> Ground:
-    return Ground(Basis.DERIVED, date.fromisoformat(chosen), why, absence)
+def derived(chosen: str, why: str) -> Ground:
+    return Ground(Basis.DERIVED, date.fromisoformat(chosen), why)
 
 
 def asked(chosen: str, why: str, *, absence: bool = False) -> Ground:

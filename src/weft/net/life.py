@@ -225,7 +225,7 @@ class Life:
             log.warning("cannot join by %s: %s", contact_text(contact), reason)
 
     def stored(self, version: TopicVersion) -> None:
-        """A version of a topic is in the store now: the newest, or one of before."""
+        """A version of a topic is in the store now: the newest, or an older one."""
         newest = self._newest(version.name)
         if newest is not None and newest.cid == version.cid:
             self._tell("topic_changed", topic=version.name, cid=cid_text(version.cid))

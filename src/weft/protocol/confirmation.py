@@ -22,7 +22,7 @@ of it: a run is asked about once for each strength, on behalf of all that wait. 
 confirmed publishes costs grows with its runs, here and at the peers that answer.
 
 On the wire the question is a `BlocksRequest` that names the run it is about (`about`), and the
-answer a `BlocksReply` with a word on it and without blocks. A peer of before, which ignores these
+answer a `BlocksReply` with a word on it and without blocks. An older peer, which ignores these
 fields, answers with the blocks themselves or not at all, and never counts as a copy.
 
 Invariants: at most `_ASKING_MAX` questions of users are open, each about one run and waited for by
@@ -35,9 +35,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
+from msgspec import Struct, field
+
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import known_event, number_of
-from weft.documents.run import RUN_MAX
+from weft.documents.run import RUN_MAX, Run
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, peer_text
 from weft.protocol.context import Context, Handlers, LookupDone
 from weft.protocol.delivery import Delivery
@@ -87,45 +89,31 @@ class _Wait(NamedTuple):
     deadline: Millis
 
 
-class _Asking:
+class _Asking(Struct, eq=False):
     """The question about one run, the publishes that wait for it, and what was said so far."""
 
-    __slots__ = (
-        "again_ms",
-        "asked",
-        "cids",
-        "copies",
-        "due",
-        "finding",
-        "found",
-        "key",
-        "not_on_disk",
-        "refused",
-        "run",
-        "said",
-        "span",
-        "times",
-        "topic",
-        "waiting",
-    )
+    key: _Run
+    run: Run
+    cids: list[Cid]  # of its blocks, where copies have to be on disk
+    waiting: list[_Wait] = field(default_factory=list)
+    copies: int = 0  # that the publish wants which wants most
+    due: Millis = 0  # the timer that counts; another one is stale
+    said: dict[PeerId, Contact] = field(default_factory=dict)  # they have it
+    refused: dict[PeerId, str] = field(default_factory=dict)  # and why
+    not_on_disk: dict[PeerId, None] = field(default_factory=dict)  # they only have it in memory
+    asked: dict[PeerId, Contact] = field(default_factory=dict)
+    times: dict[PeerId, int] = field(default_factory=dict)  # how often
+    found: dict[PeerId, Contact] = field(default_factory=dict)  # by lookups, and the access point
+    finding: int = 0  # the lookup under way
+    again_ms: Millis = _AGAIN_MS
 
-    def __init__(self, key: _Run, command: Confirm) -> None:
-        self.key = key
-        self.topic, self.span, _ = key
-        self.run = command.run
-        self.waiting: list[_Wait] = []
-        self.copies = 0  # that the publish wants which wants most
-        self.due: Millis = 0  # the timer that counts; another one is stale
-        stored = command.strength == "stored"
-        self.cids = [cid_of(block) for block in command.run.payloads] if stored else []
-        self.said: dict[PeerId, Contact] = {}  # they have it
-        self.refused: dict[PeerId, str] = {}  # and why
-        self.not_on_disk: dict[PeerId, None] = {}  # they have it, and it should be stored
-        self.asked: dict[PeerId, Contact] = {}
-        self.times: dict[PeerId, int] = {}  # how often
-        self.found: dict[PeerId, Contact] = {}  # by lookups, and the access point
-        self.finding = 0  # the lookup under way
-        self.again_ms = _AGAIN_MS
+    @property
+    def topic(self) -> Topic:
+        return self.key[0]
+
+    @property
+    def span(self) -> Span:
+        return self.key[1]
 
     @property
     def lacks(self) -> int:
@@ -179,7 +167,9 @@ class Confirmations:
                 ctx.answer(Answer(command.token, "dropped", reason=_CROWDED))
                 return
             number = self._by_run[key] = ctx.next_serial()
-            self._asking[number] = _Asking(key, command)
+            stored = command.strength == "stored"
+            cids = [cid_of(block) for block in command.run.payloads] if stored else []
+            self._asking[number] = _Asking(key, command.run, cids)
         asking = self._asking[number]
         if command.access_point is not None and command.access_point.peer != ctx.me.peer:
             asking.found[command.access_point.peer] = command.access_point

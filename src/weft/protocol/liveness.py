@@ -89,7 +89,7 @@ _MANY = 2
 _MANY_MS = 5_000
 """guess: within that time they count as at once, and no peer is looked at twice for it …"""
 _LOOK_MS_MAX = 40_000
-"""guess: … nor within twice the time of before, up to this, while no linked peer is lost: names
+"""guess: … nor within twice the time it was before, up to this, while no linked peer is lost: names
 that others made up are lost all the time, and must not have this peer ping all it knows."""
 _LOOKED_AT_MAX = 128
 """guess: peers remembered as looked at."""
@@ -242,7 +242,7 @@ class Liveness:
     def doubts(self, peer: PeerId) -> bool:
         """Whether the peer has left a ping unanswered."""
         expected = self._expected.get(peer)
-        return expected is not None and expected.pings > 1
+        return expected is not None and expected.pings >= _DOUBTED
 
     @property
     def is_wary(self) -> bool:
@@ -331,8 +331,7 @@ class Liveness:
         nonce, watch = ctx.next_serial(), self.watched.get(expected.contact.peer)
         if watch is not None:
             watch.nonce = nonce
-        fingerprint = watch.fingerprint if watch is not None else 0
-        ctx.send(expected.contact, Ping(nonce, fingerprint))
+        ctx.send(expected.contact, Ping(nonce, self._fingerprint(expected.contact.peer)))
 
     # --- many at once ---------------------------------------------------------------------------
 
@@ -360,8 +359,7 @@ class Liveness:
             self._ping(self._expect(contact, 0, asked=True))
 
     def on_ping(self, sender: Contact, message: Ping) -> None:
-        mine = self._fingerprint(sender.peer)
-        self._ctx.send(sender, Pong(message.nonce, mine))
+        self._ctx.send(sender, Pong(message.nonce, self._fingerprint(sender.peer)))
 
     def on_pong(self, sender: Contact, message: Pong) -> None:
         watch = self.watched.get(sender.peer)

@@ -8,7 +8,8 @@ under any PYTHONHASHSEED. The mixing step is SplitMix64's finaliser (Steele, Lea
 applied once per coordinate; each coordinate is absorbed by addition of the golden-ratio
 increment, so that neighbouring ticks and items land far apart.
 
-The engine compiles twins of these functions; they must stay exactly equal.
+The engine compiles `mix`, `absorb` and `below` from here, so no literal that a signed number fits
+meets a key there; the others have twins in `engine/core/draws.py`, kept exactly equal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def mix(value: int) -> int:
 
 def absorb(key: int, coordinate: int) -> int:
     """Fold one more coordinate into a key."""
-    return mix((key + GOLDEN * (coordinate + 1)) & MASK64)
+    return mix((key + GOLDEN * coordinate + GOLDEN) & MASK64)
 
 
 def stream_of(purpose: str, overlay: str = "") -> int:

@@ -40,24 +40,6 @@ TRUE_CLOCK = Clock()
 class Node:
     """One peer's place in the world; `machine` is None while it is down."""
 
-    __slots__ = (
-        "backlog",
-        "clock",
-        "contact",
-        "held_by",
-        "holds",
-        "index",
-        "life",
-        "lives",
-        "losing",
-        "machine",
-        "make",
-        "silent",
-        "stays",
-        "store",
-        "storing",
-    )
-
     def __init__(
         self,
         index: int,

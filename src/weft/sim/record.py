@@ -210,6 +210,13 @@ class Record:
         """Peers that are up when the run ends."""
         return sorted(life.peer for life in self.lives if life.end_ms is None)
 
+    def lasting_stays(self) -> dict[Topic, list[Stay]]:
+        """By topic, those that last until the end."""
+        found: dict[Topic, list[Stay]] = defaultdict(list)
+        for stay in self.unfinished_stays():
+            found[stay.topic].append(stay)
+        return dict(found)
+
     def unfinished_stays(self) -> Iterator[Stay]:
         """Subscriptions that last until the end."""
         return (stay for stay in self.stays if stay.end_ms is None)

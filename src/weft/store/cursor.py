@@ -100,7 +100,9 @@ class _Place(Struct, frozen=True, array_like=True, gc=False):
     upto: _Mark | None  # of the rest only what lies up to here in the stream's order; None: all
     last: bytes  # the event read last; empty if none was
     frontier: list[_Mark]
-    base: list[_Mark] = []  # what these follow is not handed out; of before: only with `upto`
+    # What these follow is not handed out. That goes for what was stored already when reading
+    # began only as long as there is `upto`.
+    base: list[_Mark] = []
     whole: bool | None = None  # whether the frontier names every branch; None: not said
     now: bool = False  # reading began at "now" in this store
 

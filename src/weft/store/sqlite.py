@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -107,6 +107,7 @@ _ADDED_TABLES = (
 
 _ID_MAX = (1 << 63) - 1
 
+T = TypeVar("T")
 _Row: TypeAlias = tuple[Any, ...]
 """A row as the driver returns it, typed by the columns of its query."""
 
@@ -271,6 +272,11 @@ class SqliteStore:
             row: _Row | None = database.execute(query, values).fetchone()
             return row
 
+    def _value(self, default: T, query: str, *values: object) -> T:
+        """The first column of the first row; where there is none, the default."""
+        row = self._row(query, *values)
+        return default if row is None else row[0]
+
     def _rows(self, query: str, *values: object) -> list[_Row]:
         with self._read() as database:
             return database.execute(query, values).fetchall()
@@ -289,13 +295,17 @@ class SqliteStore:
         return self._row(query, cid, cid) is not None
 
     def height(self, topic: Topic, cid: Cid) -> int | None:
-        row = self._row(
-            "SELECT height FROM events JOIN topics ON topics.id = events.topic "
+        place = self._place(topic, cid)
+        return None if place is None else place[0]
+
+    def _place(self, topic: Topic, cid: Cid) -> _Row | None:
+        """An event's height and its number of arrival."""
+        return self._row(
+            "SELECT height, events.id FROM events JOIN topics ON topics.id = events.topic "
             "WHERE cid = ? AND name = ?",
             cid,
             topic,
         )
-        return None if row is None else row[0]
 
     def heads(self, topic: Topic) -> dict[Cid, int]:
         rows = self._rows(
@@ -364,25 +374,16 @@ class SqliteStore:
         return [(number, known_event(self._checked(cid, one), cid)) for number, cid, one in rows]
 
     def arrival(self, topic: Topic, cid: Cid) -> int | None:
-        row = self._row(
-            "SELECT events.id FROM events JOIN topics ON topics.id = events.topic "
-            "WHERE cid = ? AND name = ?",
-            cid,
-            topic,
-        )
-        return None if row is None else row[0]
+        place = self._place(topic, cid)
+        return None if place is None else place[1]
 
     def dropped(self, topic: Topic) -> int:
-        row = self._row(
-            "SELECT arrival FROM dropped WHERE topic = (SELECT id FROM topics WHERE name = ?)",
-            topic,
-        )
-        return 0 if row is None else row[0]
+        query = "SELECT arrival FROM dropped WHERE topic = (SELECT id FROM topics WHERE name = ?)"
+        return self._value(0, query, topic)
 
     def acked(self, topic: Topic, consumer: str) -> str:
         query = "SELECT position FROM consumers WHERE topic = ? AND name = ?"
-        row = self._row(query, topic, consumer)
-        return "" if row is None else row[0]
+        return self._value("", query, topic, consumer)
 
     def downwards(self, topic: Topic, start: Position) -> Iterator[tuple[Cid, tuple[Cid, ...]]]:
         before = Position(start.height, Cid(start.cid + b"\0"))  # just above: start is included
@@ -421,13 +422,11 @@ class SqliteStore:
         return Summary() if row is None else _summary(row)
 
     def signer_bytes(self, topic: Topic, signer: PeerId) -> int:
-        row = self._row(
+        query = (
             "SELECT signers.bytes FROM signers JOIN topics ON topics.id = signers.topic "
-            "WHERE name = ? AND signer = ?",
-            topic,
-            signer,
+            "WHERE name = ? AND signer = ?"
         )
-        return 0 if row is None else row[0]
+        return self._value(0, query, topic, signer)
 
     def signers(self, topic: Topic, most: int = PAGE) -> list[tuple[PeerId, int]]:
         rows = self._rows(
@@ -439,8 +438,7 @@ class SqliteStore:
         return [(PeerId(signer), size) for signer, size in rows]
 
     def beginning(self, topic: Topic) -> bytes:
-        row = self._row("SELECT told FROM beginnings WHERE topic = ?", topic)
-        return b"" if row is None else row[0]
+        return self._value(b"", "SELECT told FROM beginnings WHERE topic = ?", topic)
 
     def records(self) -> dict[bytes, bytes]:
         return dict(self._rows("SELECT name, record FROM records ORDER BY name"))
@@ -625,18 +623,13 @@ class _Writer:
                 "INSERT OR IGNORE INTO blocks VALUES (?, ?)",
                 [(version.cid, version.block) for version in batch.topics],
             )
-        if batch.records:
-            self._database.executemany(
-                "INSERT OR REPLACE INTO records VALUES (?, ?)", batch.records
-            )
-        if batch.beginnings:
-            self._database.executemany(
-                "INSERT OR REPLACE INTO beginnings VALUES (?, ?)", batch.beginnings
-            )
-        if batch.acks:
-            self._database.executemany(
-                "INSERT OR REPLACE INTO consumers VALUES (?, ?, ?)", batch.acks
-            )
+        for statement, rows in (
+            ("INSERT OR REPLACE INTO records VALUES (?, ?)", batch.records),
+            ("INSERT OR REPLACE INTO beginnings VALUES (?, ?)", batch.beginnings),
+            ("INSERT OR REPLACE INTO consumers VALUES (?, ?, ?)", batch.acks),
+        ):
+            if rows:
+                self._database.executemany(statement, rows)
         outcomes = [self._add(event, batch.now_ms) for event in batch.events]
         if batch.lost:
             _give_up(self._database, batch.lost)

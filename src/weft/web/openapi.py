@@ -103,99 +103,83 @@ _NOT_THERE = {"404": _error("There is none")}
 _TOPIC = _query("topic", "such as /sports/football", required=True)
 
 
+_LAST: Fields = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The last `id` that was read; goes before `since`. 410: the events after it "
+    "are not stored any more.",
+    "schema": _TEXT,
+}
+_IN_VAIN: Fields = {"oneOf": [_ref("Receipt"), _ref("Error")]}
+_GETS: dict[str, Fields] = {
+    "/api/status": _operation("How the peer is that speaks here", _answer("Its status", _ANY)),
+    "/api/peers/{peer}": _operation(
+        "All that one peer tells of itself",
+        _answer("Its status and counters", _ANY),
+        _path("peer", "its id"),
+        answers=_NOT_THERE,
+    ),
+    "/api/topics": _operation(
+        "Topics with how many peers are subscribed and how many events are stored",
+        _answer("By topic", _ANY),
+    ),
+    "/api/history": _operation(
+        "Stored events in the stream's order",
+        _answer(
+            "The events, fewer than asked for where they are large",
+            {"type": "object", "properties": {"events": {"type": "array", "items": _ref("Event")}}},
+        ),
+        _TOPIC,
+        _query("after", "a CID, or 'beginning'; without it, the latest ones"),
+        {**_query("limit", "how many"), "schema": _LIMIT},
+        answers=_GONE,
+    ),
+    "/api/events": _operation(
+        "Subscribe: Server-Sent Events, one for each event of the topic",
+        _answer(
+            "`data` is an Event, `id` its place. The event `lost` says that the place in "
+            "Last-Event-ID is not known any more; forget it, as its empty `id` says",
+            _ref("Event"),
+            "text/event-stream",
+        ),
+        _TOPIC,
+        _query("since", "'now', or 'beginning' for what is stored first"),
+        _LAST,
+        answers=_GONE,
+    ),
+    "/api/lab": _operation(
+        "Verdicts of experiments that 'weft lab run' has written",
+        _answer("The verdicts", {"type": "array", "items": _ANY}),
+    ),
+    "/api/lab/{id}/figure.svg": _operation(
+        "The figure of an experiment",
+        _answer("A picture", _TEXT, "image/svg+xml"),
+        _path("id", "of the experiment"),
+        answers=_NOT_THERE,
+    ),
+}
+_PUBLISH = _operation(
+    "Publish the body as an event",
+    _answer("What became of it", _ref("Receipt")),
+    _TOPIC,
+    _query("header", "NAME=VALUE, signed with the event; may be given again"),
+    answers={
+        "401": _error("The token did not come along"),
+        "403": _answer("The topic's owners refuse it, or another page asked", _IN_VAIN),
+        "413": _error(f"The payload has more than {BODY_BYTES_MAX} bytes"),
+        "503": _answer("It could not be published at the moment", _IN_VAIN),
+    },
+    security=[{"token": []}],
+    requestBody={
+        "description": f"The payload: any bytes, at most {BODY_BYTES_MAX}",
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+    },
+)
+
+
 def document() -> Fields:
     """The whole description."""
-    last: Fields = {
-        "name": "Last-Event-ID",
-        "in": "header",
-        "description": "The last `id` that was read; goes before `since`. 410: the events after it "
-        "are not stored any more.",
-        "schema": _TEXT,
-    }
-    in_vain: Fields = {"oneOf": [_ref("Receipt"), _ref("Error")]}
-    paths: Fields = {
-        "/api/status": {
-            "get": _operation("How the peer is that speaks here", _answer("Its status", _ANY))
-        },
-        "/api/peers/{peer}": {
-            "get": _operation(
-                "All that one peer tells of itself",
-                _answer("Its status and counters", _ANY),
-                _path("peer", "its id"),
-                answers=_NOT_THERE,
-            )
-        },
-        "/api/topics": {
-            "get": _operation(
-                "Topics with how many peers are subscribed and how many events are stored",
-                _answer("By topic", _ANY),
-            )
-        },
-        "/api/history": {
-            "get": _operation(
-                "Stored events in the stream's order",
-                _answer(
-                    "The events, fewer than asked for where they are large",
-                    {
-                        "type": "object",
-                        "properties": {"events": {"type": "array", "items": _ref("Event")}},
-                    },
-                ),
-                _TOPIC,
-                _query("after", "a CID, or 'beginning'; without it, the latest ones"),
-                {**_query("limit", "how many"), "schema": _LIMIT},
-                answers=_GONE,
-            )
-        },
-        "/api/events": {
-            "get": _operation(
-                "Subscribe: Server-Sent Events, one for each event of the topic",
-                _answer(
-                    "`data` is an Event, `id` its place. The event `lost` says that the place in "
-                    "Last-Event-ID is not known any more; forget it, as its empty `id` says",
-                    _ref("Event"),
-                    "text/event-stream",
-                ),
-                _TOPIC,
-                _query("since", "'now', or 'beginning' for what is stored first"),
-                last,
-                answers=_GONE,
-            )
-        },
-        "/api/publish": {
-            "post": _operation(
-                "Publish the body as an event",
-                _answer("What became of it", _ref("Receipt")),
-                _TOPIC,
-                _query("header", "NAME=VALUE, signed with the event; may be given again"),
-                answers={
-                    "401": _error("The token did not come along"),
-                    "403": _answer("The topic's owners refuse it, or another page asked", in_vain),
-                    "413": _error(f"The payload has more than {BODY_BYTES_MAX} bytes"),
-                    "503": _answer("It could not be published at the moment", in_vain),
-                },
-                security=[{"token": []}],
-                requestBody={
-                    "description": f"The payload: any bytes, at most {BODY_BYTES_MAX}",
-                    "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
-                },
-            )
-        },
-        "/api/lab": {
-            "get": _operation(
-                "Verdicts of experiments that 'weft lab run' has written",
-                _answer("The verdicts", {"type": "array", "items": _ANY}),
-            )
-        },
-        "/api/lab/{id}/figure.svg": {
-            "get": _operation(
-                "The figure of an experiment",
-                _answer("A picture", _TEXT, "image/svg+xml"),
-                _path("id", "of the experiment"),
-                answers=_NOT_THERE,
-            )
-        },
-    }
+    paths = {path: {"get": operation} for path, operation in _GETS.items()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -203,7 +187,7 @@ def document() -> Fields:
             "version": weft.__version__,
             "description": "Publish and subscribe over plain HTTP. Reading needs no token.",
         },
-        "paths": paths,
+        "paths": {**paths, "/api/publish": {"post": _PUBLISH}},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from kademlia_kit import Network, dht, peer_id
+from kademlia_kit import Network, dht, largest, peer_id
 from protocol_kit import contact
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, Key, topic
 from weft.documents import record
+from weft.documents.record import KINDS, Kind
+from weft.documents.refusal import Reason
 from weft.ids import Contact
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context
-from weft.protocol.kademlia import records
-from weft.protocol.kademlia.records import Kind, Providers, Values
+from weft.protocol.kademlia.records import Providers, Values
 from weft.rules.prefix import block_key, location_of, record_key
 
 NUMBERED = 9
 HOUR = 3_600_000
 
 
-def _newer(new: bytes, old: bytes) -> bool:
-    return int(new) > int(old)
-
-
-def _valid(key: bytes, value: bytes, wall_ms: int) -> bool:
-    return value.isdigit() and int(value) > wall_ms
+def _valid(key: bytes, value: bytes, wall_ms: int) -> Reason | None:
+    return None if value.isdigit() and int(value) > wall_ms else Reason.EXPIRED
 
 
 @pytest.fixture(autouse=True)
 def _numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kind of value of which the larger number stands, valid until the wall clock passes it."""
-    monkeypatch.setitem(records.KINDS, NUMBERED, Kind(_valid, _newer))
+    monkeypatch.setitem(KINDS, NUMBERED, Kind(_valid, largest))
 
 
 KEY = bytes((NUMBERED,)) + b"name"

@@ -11,6 +11,7 @@ from kademlia_kit import (
     asked,
     by_distance,
     dht,
+    largest,
     location,
     machine,
     numbers,
@@ -19,8 +20,9 @@ from kademlia_kit import (
     rig,
 )
 from protocol_kit import Rig, contact, sent
+from weft.documents.record import KINDS, Kind
+from weft.documents.refusal import Reason
 from weft.protocol import seam
-from weft.protocol.kademlia import records
 from weft.protocol.kademlia.rpc import AddProvider, StoreReply, StoreValue
 from weft.protocol.peer import Peer
 from weft.rules.prefix import as_bytes, block_key, location_of
@@ -144,18 +146,14 @@ def test_alone_a_peer_holds_its_own() -> None:
 # --- values that change ---------------------------------------------------------------------------
 
 
-def _valid(key: bytes, value: bytes, wall_ms: int) -> bool:
-    return value.isdigit()
-
-
-def _newer(new: bytes, old: bytes) -> bool:
-    return int(new) > int(old)
+def _valid(key: bytes, value: bytes, wall_ms: int) -> Reason | None:
+    return None if value.isdigit() else Reason.BAD_SHAPE
 
 
 @pytest.fixture
 def numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kind of value of which the larger number stands."""
-    monkeypatch.setitem(records.KINDS, NUMBERED, records.Kind(_valid, _newer))
+    monkeypatch.setitem(KINDS, NUMBERED, Kind(_valid, largest))
 
 
 @pytest.mark.usefixtures("numbered")

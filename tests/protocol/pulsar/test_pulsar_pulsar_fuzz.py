@@ -8,15 +8,13 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol_peer_bounds import sizes
-from test_protocol_peer_fuzz import TINY, Script, next_step, play, steps
+from test_protocol_peer_bounds import flood, sizes
+from test_protocol_peer_fuzz import TINY, Script, converse, play, steps
 
-from arbitrary import MESSAGES, random_message
+from arbitrary import MESSAGES
 from protocol_kit import Rig
 from weft.ids import Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
-from weft.protocol import seam
 from weft.protocol.flood import FloodMember
 from weft.protocol.publication import RouteEvent
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
@@ -88,26 +86,15 @@ def test_no_order_of_things_hurts(config: c.Config, script: Script) -> None:
 @pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_conversation_hurts(config: c.Config, seed: int) -> None:
-    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
-    rng = Random(seed)
     rig = ready(config)
-    said: list[m.AnyMessage] = []
-    for _ in range(600):
-        effects = next_step(rig, rng, said)
-        check_trees(rig)
-        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
-    assert rig.peer.status()["cycle"]
+    converse(rig, Random(seed), 600, check_trees)
 
 
 @pytest.mark.parametrize("kind", [*OWN, Payload, RouteEvent], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("config", [TREES, FLOOD], ids=["trees", "flood"])
 def test_no_flood_makes_a_peer_grow(config: c.Config, kind: type) -> None:
     rig = ready(config)
-    rng = Random(kind.__name__)
-    for _ in range(500):
-        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
-        rig.hear(sender, random_message(kind, rng, "/a"))
-        rig.wait(1)
+    flood(rig, Random(kind.__name__), kind, "/a", 500)
     bounds = {"Flood._heard": 4 * 4_096}
     large = {
         where: size for where, size in sizes(rig.peer).items() if size > bounds.get(where, 400)

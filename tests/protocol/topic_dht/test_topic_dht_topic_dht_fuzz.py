@@ -9,16 +9,14 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_protocol_peer_bounds import sizes
-from test_protocol_peer_fuzz import TINY, Script, next_step, play, steps
+from test_protocol_peer_bounds import flood, sizes
+from test_protocol_peer_fuzz import TINY, Script, converse, play, steps
 
-from arbitrary import MESSAGES, random_message
+from arbitrary import MESSAGES
 from cast_kit import SCHEMES
 from protocol_kit import Rig
 from weft.ids import Topic
 from weft.protocol import config as c
-from weft.protocol import messages as m
-from weft.protocol import seam
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.topic_dht.roles import CHILDREN_MAX, Appeared, Scheme
@@ -101,24 +99,13 @@ def test_no_order_of_things_hurts(config: c.Config, script: Script) -> None:
 
 @configs
 def test_no_conversation_hurts(config: c.Config) -> None:
-    """Longer, and half of what is heard answers what was said: that reaches deeper states."""
-    rng = Random(config.topic_dht.scheme)
     rig = ready(config)
-    said: list[m.AnyMessage] = []
-    for _ in range(600):
-        effects = next_step(rig, rng, said)
-        check_roles(rig)
-        said = (said + [e.message for e in effects if isinstance(e, seam.Send)])[-40:]
-    assert rig.peer.status()["cycle"]
+    converse(rig, Random(config.topic_dht.scheme), 600, check_roles)
 
 
 @pytest.mark.parametrize("kind", [*OWN, Payload, RouteEvent], ids=lambda kind: kind.__name__)
 def test_no_flood_makes_a_peer_grow(kind: type) -> None:
     rig = ready(CONFIGS["forward-gossip"])
-    rng = Random(kind.__name__)
-    for _ in range(300):
-        sender = 2 if rng.random() < 0.5 else rng.randrange(2, 1 << 40)
-        rig.hear(sender, random_message(kind, rng, A))
-        rig.wait(1)
+    flood(rig, Random(kind.__name__), kind, A, 300)
     large = {where: size for where, size in sizes(rig.peer).items() if size > 400}
     assert large == {}

@@ -1,8 +1,8 @@
 """Draws inside kernels: the keys and picks of `weft.rules.draw`, and the order of turns.
 
-Mixing is the rule itself (`shared`). The others are written anew for unsigned numbers, since
-numba would make a floating-point number of a signed and an unsigned one; the differential tests
-compare them with the rule.
+Mixing, absorbing and picking are the rules themselves (`shared`). The others are written anew for
+unsigned numbers, since numba would make a floating-point number of a signed and an unsigned one;
+the differential tests compare them with the rule.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from weft.engine.core.vector import trailing_zeros
 from weft.rules import draw as rules
 from weft.rules.draw import mix, stream_of
 
-_GOLDEN = u64(rules.GOLDEN)
 _HALF = u64(32)
 _MASK32 = u64(rules.MASK32)
 _BYTE = u64(255)
 
-shared(mix, rules.below)
+shared(mix, rules.absorb, rules.below)
 
 
 # --- keys and picks -------------------------------------------------------------------------------
@@ -33,7 +32,7 @@ def base_key(seed: int, stream: int) -> Bits:
 
 @part
 def absorb(key: Bits, coordinate: int) -> Bits:
-    return mix(key + _GOLDEN * (u64(coordinate) + ONE))
+    return rules.absorb(key, u64(coordinate))
 
 
 @part

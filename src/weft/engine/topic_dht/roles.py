@@ -383,12 +383,12 @@ def settled(held: Memberships, places: Words, k: int, seed: int) -> Roles:
     return roles
 
 
-def relieve(roles: Roles, periods: int = PERIODS_MAX) -> int:
+def relieve(roles: Roles) -> int:
     """Says after how many periods there was nothing to do any more."""
-    for period in range(periods):
+    for period in range(PERIODS_MAX):
         if not _pass_over_all(roles.state, roles.k):
             return period
-    return periods
+    return PERIODS_MAX
 
 
 @compiled

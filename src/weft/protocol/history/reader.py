@@ -7,6 +7,11 @@ A short gap is *walked back*: the missing parent is fetched, then its parent, an
 so each event can be delivered as it comes. A member that falls silent or lacks the event to read
 on from is replaced by another; reading goes on where the last page ended.
 
+Words: the *fork* of a branch is the event where it left the rest of the stream. An event is
+*vouched* for if an accepted one names it as its parent, and *early* if it came before this peer
+knew where to begin (`stream.py`). A topic's *turn* comes again and again, ever more seldom
+(`history.py`).
+
 What a gap means depends on what is being read, so that is an explicit state:
 
     state       what the peer does                            a gap that shows meanwhile
@@ -24,23 +29,23 @@ What a gap means depends on what is being read, so that is an explicit state:
 gaps open: the peer that brought the event, such as a publisher from outside, may be the only one
 that has its parents, so they are walked back.
 
-How a fork is searched: a long branch that forked off far below (publishers that were cut off from
-each other) is read from `REACH` below its lowest event that is known, and from twice as far below
-as long as events of the first page lack their parents: once they do not, everything on the way up
-comes after its parents. That is no proof, for a branch may have ended far below where it is joined.
-So if on the way up more events lack parents than may wait, reading begins anew still further down;
-a reading that began at the very bottom goes on to its end. So every reading ends.
+**Searching for a fork.** Publishers that were cut off from each other make a long branch, whose
+fork lies far below. It is read from `REACH` below its lowest known event. If an event of the first
+page lacks a parent, that was too high: reading begins anew from twice as far below, and so on. A
+first page without gaps proves nothing of other branches: one may have ended below that place, and
+be joined only further up, by an event that lacks a parent then. So if on the way up more events
+lack parents than may wait, reading begins further down once more. One that began at the very bottom
+goes on to its end, so every reading ends.
 
-A member that has pruned what was asked for is not believed at once: others are asked whether they
-have more, and only if none has, the first one's part is read.
+**Which member is believed.** One that has pruned what was asked for is not believed at once: others
+are asked whether they have more, and only if none has, the first one's part is read. Each page must
+lie above the one before and hold something that belongs to the stream; a member whose pages do not
+is left for another, so that no member can keep another one reading for ever.
 
-A member that misleads is left as well: each page must lie above the one before and hold something
-that belongs to the stream, so that no member can keep another one reading for ever.
-
-Pages are asked for `_PAGES` at a time, and the next ones as soon as the last of these has come,
-before it is verified: that one waits for a step of its own, since what a step sends leaves when it
-is over. So neither end is idle while pages travel or the other end works. They come in their order
-(`part`); one that got lost is asked for again, with those after it.
+**Pages on their way.** They are asked for `_PAGES` at a time, and the next ones as soon as the last
+of these has come, before it is verified: that one waits for a step of its own, since what a step
+sends leaves when it is over. So neither end is idle while pages travel or the other end works. They
+come in their order (`part`); one that got lost is asked for again, with those after it.
 
 Each page says how high its sender's stream is. While that is more than `FAR` above, new events
 come in pages sooner than they could be handed out. The routing hears so (`FarBehind`) and need not
@@ -65,11 +70,7 @@ from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic, cid_of
 from weft.protocol.context import Context, FarBehind
-from weft.protocol.history.fetch import (
-    Blocks,
-    Fetch,
-    RoundTrip,
-)
+from weft.protocol.history.fetch import Blocks, Fetch, RoundTrip
 from weft.protocol.history.ownership import Members
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, Taken, TopicStream
 from weft.protocol.seam import Millis
@@ -286,8 +287,8 @@ class Reader:
         self._asked_to_begin = 0
         self._asked_members: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MEMBERS_MAX)
         self._keep_none: dict[PeerId, None] = {}  # members that keep no history
-        self._began_at: Sequence[Head] = ()  # where the member stood that this peer began with
-        self._told: Sequence[Head] | None = None  # where the one does that spoke of it last
+        self._began_at: Sequence[Head] = ()  # the heads of the member that this peer began with
+        self._told: Sequence[Head] | None = None  # the heads of the member that told them last
         # --- walking back
         floor = library.summary(topic).floor
         self._climbed = max(library.heads(topic).values(), default=floor.height)
@@ -311,7 +312,7 @@ class Reader:
         self._asked_again = 0
         self._round_trip = RoundTrip()
         self._pruned: Contact | None = None  # the first that has pruned what is asked for
-        self._began: int | None = None  # at which height this reading did, if that can be told
+        self._began: int | None = None  # the height that this reading began at, if it is known
         self._reach = 0  # how far below what waited it began; 0 where it began elsewhere
 
     def _began_above(self) -> int:

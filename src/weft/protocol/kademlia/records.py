@@ -38,7 +38,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from weft.documents import record
+from weft.documents.record import KINDS, Kind
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol import seam
 from weft.protocol.context import Context
@@ -57,7 +57,6 @@ from weft.protocol.kademlia.rpc import (
 )
 from weft.protocol.kademlia.table import PLAIN, Entry, Table
 from weft.protocol.seam import Millis
-from weft.rules import prefix
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import closest, location_of
 
@@ -71,37 +70,8 @@ _WITNESSES = 2
 """guess: holders that must name a provider before a search for providers may end early."""
 
 
-# --- kinds of values ------------------------------------------------------------------------------
-
-
-def _never_newer(new: bytes, old: bytes) -> bool:
-    return False
-
-
-class Kind(Struct, frozen=True):
-    """`valid` is asked with key, value and the wall clock in milliseconds."""
-
-    valid: Callable[[bytes, bytes, Millis], bool]
-    newer: Callable[[bytes, bytes], bool] = _never_newer  # of two valid ones: does the first win?
-    single: bool = False  # only one value can be valid, so the first one found will do
-
-
-def _by(rule: record.Kind, single: bool = False) -> Kind:
-    return Kind(
-        valid=lambda key, value, wall_ms: rule.validate(key, value, wall_ms) is None,
-        newer=lambda new, old: rule.choose((old, new)) == 1,
-        single=single,
-    )
-
-
-KINDS: dict[int, Kind] = {
-    prefix.BLOCK: _by(record.KINDS[prefix.BLOCK], single=True),
-    prefix.TOPIC_RECORD: _by(record.KINDS[prefix.TOPIC_RECORD]),
-}
-"""The kinds every peer knows."""
-
-
 def _kind_of(key: bytes) -> Kind | None:
+    """The rules for what stands under a key; None: no kind that a peer knows."""
     return KINDS.get(key[0]) if 1 <= len(key) <= KEY_BYTES_MAX else None
 
 
@@ -160,10 +130,11 @@ class Values:
         if held is not None and held.value == value:
             self._renew(held, life_ms)
             return "held"
-        if not life_ms or not kind.valid(key, value, self._ctx.wall_ms):
+        if not life_ms or not kind.is_valid(key, value, self._ctx.wall_ms):
             return "invalid"
         if held is not None:
-            if not kind.newer(value, held.value) and kind.valid(key, held.value, self._ctx.wall_ms):
+            stands = kind.is_valid(key, held.value, self._ctx.wall_ms)
+            if stands and not kind.is_newer(value, held.value):
                 return "older"
             self._remove(key)
         distance = location_of(key) ^ self._own
@@ -660,7 +631,7 @@ def _nothing(count: int) -> None:
 
 def _stands(ctx: Context, kind: Kind, key: bytes, value: bytes) -> bool:
     """Whether a value may stand under its key."""
-    return len(value) <= ctx.config.dht.value_bytes_max and kind.valid(key, value, ctx.wall_ms)
+    return len(value) <= ctx.config.dht.value_bytes_max and kind.is_valid(key, value, ctx.wall_ms)
 
 
 class _ValuesMet:
@@ -680,7 +651,7 @@ class _ValuesMet:
             if not _stands(self._ctx, self._kind, self._key, value):
                 self._ctx.counters["dht_values_refused"] += 1
                 return False
-            if self.best is None or self._kind.newer(value, self.best):
+            if self.best is None or self._kind.is_newer(value, self.best):
                 self.best = value
         self._by_holder.append((holder, value))
         return len(self._by_holder) >= self._quorum

@@ -36,6 +36,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from msgspec import Struct, field
+
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
@@ -309,33 +311,18 @@ def _distance_from(branch: Branch) -> Callable[[Contact], int]:
 # --- parent and children ------------------------------------------------------------------------
 
 
-class _Attempt:
+class _Attempt(Struct, eq=False):
     """A join under way."""
 
-    __slots__ = (
-        "asked",
-        "at_once",
-        "candidates",
-        "looking",
-        "lookups",
-        "serial",
-        "sharing",
-        "silent",
-        "waiting",
-    )
-
-    def __init__(
-        self, candidates: Iterable[tuple[Contact, bool]], at_once: int, sharing: bool = False
-    ) -> None:
-        self.candidates = deque(candidates)  # and whether each is asked as a rendezvous
-        self.at_once = at_once  # how many are asked together
-        self.sharing = sharing  # for a parent that is linked anyway: these or none
-        self.asked: dict[PeerId, bool] = {}  # and whether as a rendezvous
-        self.silent: dict[PeerId, Contact] = {}  # of these, those that have not answered
-        self.waiting: dict[PeerId, None] = {}  # of these, those that are still waited for
-        self.serial = 0
-        self.lookups = 0
-        self.looking = False  # a lookup is under way
+    candidates: deque[tuple[Contact, bool]]  # and whether each is asked as a rendezvous
+    at_once: int  # how many are asked together
+    sharing: bool = False  # for a parent that is linked anyway: these or none
+    asked: dict[PeerId, bool] = field(default_factory=dict)  # and whether as a rendezvous
+    silent: dict[PeerId, Contact] = field(default_factory=dict)  # of these, without an answer
+    waiting: dict[PeerId, None] = field(default_factory=dict)  # of these, still waited for
+    serial: int = 0
+    lookups: int = 0
+    looking: bool = False  # a lookup is under way
 
     def is_new(self, peer: PeerId, root: bool) -> bool:
         """Whether a peer was not asked yet; one that refused may still be asked as a rendezvous."""
@@ -369,7 +356,7 @@ class Attachment:
     def start(self, branch: Branch, known: Iterable[Contact] = (), root: bool = False) -> None:
         """Look for a parent, first among those known; `root`: they are asked as rendezvous."""
         at_once = 1 if branch.fresh or root else _AT_ONCE
-        attempt = _Attempt(((one, root) for one in known), at_once)
+        attempt = _Attempt(deque((one, root) for one in known), at_once)
         self._going[branch.topic] = attempt
         self._next(branch, attempt)
 
@@ -396,7 +383,8 @@ class Attachment:
             if chosen is not None:
                 self._shared.renew((topic, chosen), cycle)
                 self._ctx.counters["trees_shared_asked"] += 1
-                attempt = self._going[topic] = _Attempt([(others[chosen], False)], 1, sharing=True)
+                candidates = deque([(others[chosen], False)])
+                attempt = self._going[topic] = _Attempt(candidates, 1, sharing=True)
                 self._next(branch, attempt)
                 return
 

@@ -1,22 +1,26 @@
-"""Questions along the push tree: does this event still come?
+"""Questions along the push tree (`tree.py`): does this event still come?
 
 An announced event that has not come may be queued on a link of the tree, for however long. So a
-member asks its eager links (`Overdue`). A neighbour that has the event answers behind it
-(`Passed`); one that lacks it, too, asks on, and answers when no other link of its own brings the
-event. So an answer comes back behind all that was queued on the way, or from the ends of the part
-of the tree that the event cannot reach. The asker knows for sure then: `Passed` over every link
-that it asked means that the tree is cut.
+member asks its eager links (`Overdue`):
 
-The link that brought the publisher's events so far, the feed, is asked alone at first. A link that
-was pruned elsewhere turns the way of events around for all members on the cycle that it closed, so
-a feed may be out of date; a member whose feed asks it knows that, and asks its other links. A
-member that answers that nothing comes asks back first, so that the other end can tell an answer of
-a member that lacks the event from one of a member that has passed it on.
+- A neighbour that has the event answers (`Passed`), and links keep their order: the answer comes
+  behind all that was queued there.
+- A neighbour that lacks the event, too, asks its own other links, and answers `Passed` once none of
+  them brings it.
+
+So every question ends, with the event or with `Passed`; `Passed` over every link that was asked
+means that the tree is cut between the asker and the event.
+
+The link that brought the publisher's events so far, the feed, is asked alone at first. It may be
+out of date: where a second copy closed a cycle and a link was pruned, events run the other way
+round for all members on that cycle. A member whose own feed asks it knows that, and asks its other
+links. Before a member answers that nothing comes, it asks back: by that the other end can tell the
+answer of a member that lacks the event from that of one that has passed it on.
 
 Deviation: Plumtree asks nobody; it grafts when its timer ends. Questions are about single events,
 and each is passed on once over a link, so they cost at most two small messages per link of the part
-that lacks the event. Where that part has a cycle, members wait for each other, until their patience
-ends (`tree.py`).
+that lacks the event. Where that part has a cycle, members wait for each other until their patience
+ends.
 """
 
 from __future__ import annotations
@@ -66,13 +70,11 @@ _PASSED_ON_MS = 10_000
 class _Question(Struct):
     """About one event that this member lacks."""
 
-    asked: dict[PeerId, None] = field(default_factory=dict)  # links
-    denied: dict[PeerId, None] = field(
-        default_factory=dict
-    )  # of these, over which it does not come
+    asked: dict[PeerId, None] = field(default_factory=dict)  # neighbours asked about it
+    denied: dict[PeerId, None] = field(default_factory=dict)  # of these, answered `Passed`
     waiting: dict[PeerId, None] = field(default_factory=dict)  # neighbours that have asked
-    told: dict[PeerId, None] = field(default_factory=dict)  # that it does not come from here
-    mine: bool = False  # this member wants to know
+    told: dict[PeerId, None] = field(default_factory=dict)  # of these, answered with `Passed`
+    mine: bool = False  # this member wants to know it for itself
     strayed: bool = False  # others than the feed were asked
     missed: bool = False  # a neighbour has the event, and did not push it here
 

@@ -1,56 +1,60 @@
 """Plumtree: a push tree over the stable links of one topic (Leitão, Pereira, Rodrigues, "Epidemic
 Broadcast Trees", 2007).
 
-Every link of a member (`links.py`) is eager or lazy. An event is pushed over the eager links and
-announced over the lazy ones. The first links of a topic start eager (in a topic so small that all
-members are linked to each other, its first event makes a star). The first copy of an event
-keeps its link eager; a second copy over another link makes that one lazy on both ends (`Prune`). So
-the eager links become one tree, shared by all publishers, and each member gets one copy.
+**The tree.** Every link of a member (`links.py`) is *eager* or *lazy*. An event is pushed over the
+eager links and announced over the lazy ones. Links start eager. The first copy of an event keeps
+its link eager; a second copy over another link makes that one lazy on both ends (`Prune`). So the
+eager links become one tree, shared by all publishers, and each member gets one copy.
 
-The lazy links keep the tree whole. They carry announcements (`IHave`, see `recent.py`), gathered
-for `lazy_delay_ms`. A member waits for an announced event as long as its patience says; then it
-asks an announcer for it (`Graft`), which makes that link eager on both ends: the tree heals itself.
-If the event does not come, the next announcer is asked.
+**Repair.** Announcements (`IHave`, see `recent.py`) are gathered for `lazy_delay_ms`. A member
+waits for an announced event as long as its *patience* says; then it asks an *announcer* for it
+(`Graft`), which makes that link eager on both ends: the tree heals itself. If the event does not
+come, the next announcer is asked.
 
-In a burst an announcement overtakes the event, which is queued on the tree's link behind many
-others. So a member knows for each publisher the link that brings its events, the feed. Links keep
-their order. An announced event below the feed's latest number was lost on the way: it is asked for
-at once, and outside of the tree (`Want`), which is whole. One above it may be queued there, for
-however long: when patience ends, the member asks along the tree whether it comes (`questions.py`).
-Only when the answer is that the tree is cut, or when links that were asked stay silent, is an
-announcer asked; one link is grafted for what is missing, and later announcers send it on the side.
-Neighbours that have asked this member wait for that. While it is unclear which link should bring an
-event, it is fetched on the side as well, since a neighbour that has nothing to do with it may not
-answer. A link that was grafted for an event that came over the tree after all is pruned again.
+**Bursts.** In a burst an announcement overtakes the event, which is queued on the tree's link
+behind many others. So a member knows for each publisher the link that brings its events, the
+*feed*. Links keep their order, so the feed's latest number tells two cases apart:
+
+- The event is below it: it was lost on the way. It is asked for at once, and on the side (`Want`):
+  that makes no link eager, since the tree is whole.
+- The event is above it: it may be queued there, for however long. When patience ends, the member
+  asks along the tree whether it still comes (`questions.py`). Only if the answer is that the tree
+  is cut, or if links that were asked stay silent, is an announcer asked: one link is grafted, and
+  further announcers send on the side. Neighbours that have asked this member wait meanwhile.
+
+While it is unclear which link should bring an event, it is fetched on the side as well, since a
+neighbour that has nothing to do with it may not answer. A link that was grafted for an event that
+came over the tree after all is pruned again.
 
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
-A member with a store that is far behind a busy stream reads its past in pages
-(`history/reader.py`), which bring new events as well, sooner than it could hand them out. So it
-tells its feed (`Behind`), which announces to it what is stored in place of pushing it, until the
-member says that it is nearly level. Then payloads come again, and the feed says which ones do not,
-since they lie before that (`Level`): those come in pages. Only a member that passes nothing on does
-so, with one eager link: one that others are fed by keeps being fed. What no member stores (events
-of a publisher without a store) is pushed all the time.
+**Waves.** Deviation: only the second copies of some events, the *waves*, prune links, since two
+events in flight would else tear the tree. One publisher at a time makes waves, the *shaper*, and
+not with all of its events (`rules/tree.py`). The neighbour that brought the latest wave first is a
+member's *parent*.
+
+**Members that read the past.** A member with a store that is far behind a busy stream reads its
+past in pages (`history/reader.py`), which bring new events as well, sooner than it could hand them
+out. So it tells its feed (`Behind`), which announces to it what is stored in place of pushing it.
+Once the member is nearly level it says so; the feed pushes again, and answers with what lies before
+that and comes in pages (`Level`). Only a member that passes nothing on does so, with one eager
+link: one that others are fed by keeps being fed. Events that no member stores are pushed all the
+time.
 
 Invariants: eager and lazy are disjoint and together exactly the topic's stable links; the link that
 brought the latest wave first does not become lazy, whatever its other end says.
 
-Deviation: only the second copies of some events, the *waves*, prune links, since two events in
-flight would else tear the tree. One publisher at a time makes waves, the *shaper*, and not with all
-of its events (`rules/tree.py`). The neighbour that brought the latest wave first is a member's
-*parent*.
-
 Deviation: no optimisation by hop counts, which trades duplicates for depth; announcements name runs
-of numbers and are gathered for a short while.
+of numbers and are gathered for a short while. In a topic so small that all members are linked to
+each other, the tree begins as a star around the first publisher (`begin_as_star`).
 
-Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
-4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
-neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one (`Spread`);
-what they miss, the repair of `recent.py` brings. Where a later event of the same publisher came,
-its sender is asked for those before it: the repair of view exchanges takes up to a cycle, and
-events wait for earlier ones not as long (`delivery.py`).
+**Other schemes.** *Flood* is TERA's reference (Section 4.3.2: out-degree = view size), *gossip*
+sends each new event to a fixed number of random neighbours. Both go over a view of the topic's
+overlay, StaN's or Cyclon's moving one (`Spread`); what they miss, the repair of `recent.py` brings.
+If a later event of the same publisher came first, its sender is asked for those before it: the
+repair of view exchanges takes up to a cycle, and events wait for earlier ones not as long
+(`delivery.py`).
 
 The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
 """
@@ -165,10 +169,10 @@ class _Awaited(Struct):
     asked: int = 0  # times, since any of them came
     tried: dict[PeerId, None] = field(default_factory=dict)  # announcers that were asked
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
-    lost: int = 0  # up to this number, what was lost on the feed has been asked for at once
-    probed: int = 0  # the feed was asked about this number …
-    asked_feed: Millis = 0  # … then
-    fetched: int = 0  # this number was asked for on the side
+    lost: int = 0  # up to this number, what the feed has passed over was asked for at once
+    probed: int = 0  # the number that links of the tree were asked about last …
+    asked_feed: Millis = 0  # … and when
+    fetched: int = 0  # the number that was asked for on the side last
 
 
 class Tree:
@@ -199,7 +203,7 @@ class Tree:
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
-        self._told: dict[PeerId, Millis] = {}  # when other ends were told so last
+        self._told: dict[PeerId, Millis] = {}  # when a `Prune` was sent over them last
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
         self._wave: EventKey | None = None  # the latest one
@@ -317,7 +321,7 @@ class Tree:
 
     def on_prune(self, sender: Contact) -> None:
         """The other end wants no more pushes over this link."""
-        if sender.peer == self._parent:  # it goes by another wave; this member needs the link
+        if sender.peer == self._parent:  # it judges by another wave; this member needs the link
             self._graft(sender, [])
             return
         self.eager.setdefault(sender.peer, sender)
@@ -635,10 +639,12 @@ class Tree:
         return feed.peer if feed is not None else None
 
     def _waits_for_tree(self, key: LifeKey, awaited: _Awaited) -> bool:
-        """Whether to wait on for events that may be queued on the tree, whose links are asked once
-        about the first of them. They are given up when all that have not answered stay silent, a
-        feed when it does so twice (a busy one may wait for its turn), or when it takes very long;
-        and when an announcer has been asked, the next one is."""
+        """Whether to wait on for events that may be queued on the tree.
+
+        The tree's links are asked once about the first of these events. The wait ends when all
+        links that have not answered stay silent (a feed must do so twice, since a busy peer may
+        wait for its turn), when `_FEED_PATIENCE_MS` are over, or once an announcer was asked: then
+        the next announcer is."""
         now, event = self._ctx.now, (*key, awaited.first)
         if awaited.asked or self.is_untried or now - awaited.since >= _FEED_PATIENCE_MS:
             return False

@@ -56,7 +56,7 @@ def check_complete(
     receipt is worth nothing. Nothing is owed in topics that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
-    lasting = _lasting_stays(record)
+    lasting = record.lasting_stays()
     known = _known_events(record, deliveries, lasting)
     if receipts:
         for key, told in _receipts(record):
@@ -75,13 +75,6 @@ def check_complete(
                 f"{event_text(key)}, published at {reason.published_ms} ms, though {reason.because}"
             )
     return violations
-
-
-def _lasting_stays(record: Record) -> dict[Topic, list[Stay]]:
-    found: dict[Topic, list[Stay]] = {}
-    for stay in record.unfinished_stays():
-        found.setdefault(stay.topic, []).append(stay)
-    return found
 
 
 def _is_owed(stay: Stay, published_ms: int) -> bool:

@@ -25,8 +25,8 @@ def check_same_streams(record: Record, stores: Stores, wants: Wants) -> list[str
     """Every subscriber that asked for the past ends with the same stream, and with every event
     that any subscriber of the topic has."""
     violations = []
-    for topic, stays in record.stays_by_topic().items():
-        lasting = sorted({stay.peer for stay in stays if stay.end_ms is None})
+    for topic, stays in record.lasting_stays().items():
+        lasting = sorted({stay.peer for stay in stays})
         held = streams(stores, topic, lasting)
         everything = dict.fromkeys(cid for stream in held.values() for cid in stream)
         for peer in lasting:

@@ -173,11 +173,9 @@ def check_merged(
     `one_id`, as where peers lie, ids are not compared: liars find a new one at any time, which
     takes a cycle to spread."""
     violations = check_general(record, states, at_ms)
-    members: dict[Topic, list[int]] = {}
-    for stay in record.unfinished_stays():
-        members.setdefault(stay.topic, []).append(stay.peer)
-    for topic in sorted(members):
-        violations += _judge_topic(topic, sorted(members[topic]), states, at_ms, one_id)
+    for topic, stays in sorted(record.lasting_stays().items()):
+        members = sorted(stay.peer for stay in stays)
+        violations += _judge_topic(topic, members, states, at_ms, one_id)
     return violations
 
 

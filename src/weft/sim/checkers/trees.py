@@ -102,12 +102,10 @@ def check_world(world: World, config: Config) -> list[str]:
     """All trees of a world that somebody wants."""
     spots = spots_of(world)
     live = {location_of(node.contact.peer): node.index for node in world.nodes if node.machine}
-    members: dict[Topic, list[int]] = {}
-    for stay in world.record.unfinished_stays():
-        members.setdefault(stay.topic, []).append(stay.peer)
     violations = []
-    for topic in sorted(members):
+    for topic, stays in sorted(world.record.lasting_stays().items()):
         at = closest(tree_location(topic), live, config.pulsar.rendezvous)
         nearest = [live[location] for location in at]
-        violations += check_tree(topic, spots.get(topic, {}), members[topic], nearest)
+        members = [stay.peer for stay in stays]
+        violations += check_tree(topic, spots.get(topic, {}), members, nearest)
     return violations
