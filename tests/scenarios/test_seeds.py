@@ -117,6 +117,29 @@ def test_a_member_below_one_that_passes_nothing_on_is_heard_and_hears(seed: int)
     assert result.violations == [], result.settings.command()
 
 
+def test_members_below_hostile_roots_alone_find_each_other() -> None:
+    """Members below different children of three black holes compared with these alone."""
+    settings = ScenarioSettings(
+        3_002, 16, 10, 50, routing="pulsarcast", calm=True, hostile=30, attack="black-hole"
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_two_that_are_left_of_a_network_meet_in_their_topic_again() -> None:
+    """Each was the other's only host: it remembered that the other forwards the topic, and asked
+    nobody but the other, which does not name itself."""
+    without = ("loss", "duplication", "crashes", "stalls", "slow", "churn", "distance", "clocks")
+    settings = ScenarioSettings(
+        166_292_852_063_609,
+        *(3, 6, 11, "forward-gossip", "topic-dht"),
+        disasters=("mass-crash",),
+        without=without,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_members_that_were_asked_about_an_earlier_event_are_found_again() -> None:
     """Four black holes were the latest that an outside publisher had asked about its first event,
     so they alone were asked about its second one; the members were passed over as used."""

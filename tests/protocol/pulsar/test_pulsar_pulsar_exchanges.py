@@ -293,6 +293,23 @@ def test_a_member_that_stays_behind_the_root_compares_with_it() -> None:
     assert to in (7, 6, 5) and offer.first  # and it offers in return
 
 
+def test_where_roots_bring_nothing_members_are_looked_for() -> None:
+    """All of them may be black holes, as may the parent: a lookup meets a member of its own."""
+    rig = child_of(9, 8)
+    rig.hear(9, beat_from_root(2, 0, 0))
+    compared: dict[int, list[int]] = {}
+    for beat in range(1, 18):
+        effects = rig.hear(9, beat_from_root(beat + 2, 0, 12345))
+        asked = sent(effects, FindRequest)
+        for to, request in asked:  # on the way of a lookup, which goes on while it runs
+            says = [contact(4)] if to == 4 else []
+            found = FindReply(request.request, True, [Neighbour(contact(4))], providers=says)
+            effects = rig.hear(to, found)
+            asked += sent(effects, FindRequest)
+            compared.setdefault(beat, []).extend(told(effects, Offer))
+    assert compared == {4: [4], 8: [4], 16: [4]}  # ever more rarely
+
+
 def test_while_events_come_a_root_that_has_seen_others_says_nothing() -> None:
     rig = child_of(9, 8)
     known = Recent(T, CONFIG.dissemination)

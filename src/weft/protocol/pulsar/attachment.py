@@ -83,6 +83,8 @@ all peers are hostile, both are in one case of 11, and all three roots in one of
 _STARVED_BEATS = 2
 """guess: beats, ten seconds apart, at which the root had seen more while nothing came; one is as
 long as an event that was just published may take."""
+_FORSAKEN_BEATS = 4
+"""guess: such beats after which other members are looked for; three roots were compared with."""
 _ASKED_MAX = 32
 """guess: peers asked for a place in one join; the next cycle begins another."""
 _LOOKUPS_MAX = 3
@@ -506,8 +508,11 @@ class Attachment:
         beats = message.beat != branch.beat
         branch.on_family(message)
         self._events.compare_again(branch, sender, message.recent)
-        if beats and branch.count_starved() >= _STARVED_BEATS:
+        starved = branch.count_starved() if beats else 0
+        if starved >= _STARVED_BEATS:
             self._compare_with_root(branch)
+        if starved >= _FORSAKEN_BEATS and starved.bit_count() == 1:
+            self._compare_with_members(branch)
 
     def on_leave(self, sender: Contact, message: TreeLeave) -> None:
         branch = self._trees.get(message.topic)
@@ -561,6 +566,20 @@ class Attachment:
         if self._ctx.config.defence.access:
             for root in self._some_roots(branch, 1):
                 self._events.offer(branch, root)
+
+    def _compare_with_members(self, branch: Branch) -> None:
+        """Nor did comparing with roots bring anything: all of them may be black holes. Members that
+        a lookup meets say themselves that they are in the tree, and are no parent's choice. It is
+        made ever more rarely, since a liar can claim at every beat that its child is behind."""
+
+        def met(member: Contact) -> bool:
+            there = self._trees.get(branch.topic) is branch
+            if there and member.peer not in branch.watched:
+                self._events.offer(branch, member)
+            return not there
+
+        if self._ctx.config.defence.access:
+            self.roots.find_members(branch.topic, met, lambda closest: None)
 
     def _some_roots(self, branch: Branch, count: int) -> list[Contact]:
         """Roots that this peer is not linked to, others each time."""

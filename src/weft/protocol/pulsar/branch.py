@@ -27,8 +27,9 @@ its events to roots as well (numbers, no payload), for two cycles; a root that l
 and spreads it. The roots are the closest peers to the topic's id of those that this peer knows and
 those that its parent names, so a parent cannot make them up. Two black holes above each other agree
 on what the lower one never got. So beats carry what their root has seen, and a member that stays
-behind while nothing comes compares with a root itself. (A parent that lies about that, too, starves
-its children still: comparing with roots unasked would cost messages at rest.)
+behind while nothing comes compares with a root itself, and where all roots bring nothing, with
+members that a lookup meets. (A parent that lies about that, too, starves its children still:
+comparing with roots unasked would cost messages at rest.)
 """
 
 from __future__ import annotations
