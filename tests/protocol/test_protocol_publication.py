@@ -170,6 +170,30 @@ def test_one_that_lacks_it_after_it_should_have_spread_gets_it() -> None:
     assert told(rig.hear(6, known([], [1])), RouteEvent) == []  # once is enough
 
 
+def test_those_that_lack_it_get_it_one_at_a_time() -> None:
+    """One that enters at several places at once comes from several sides and tears the tree."""
+    rig = with_others(6, 7)
+    rig.wait(CHECK_MS + SPREAD_MS)
+    assert told(rig.hear(6, known([], [1])), RouteEvent) == [6]
+    assert told(rig.hear(7, known([], [1])), RouteEvent) == []
+    assert told(rig.wait(SPREAD_MS), RouteCheck) == [7]
+    assert told(rig.hear(7, known([], [1])), RouteEvent) == [7]  # 6 does not spread it, either
+
+
+def test_later_events_go_to_the_one_that_spread_what_the_first_one_kept() -> None:
+    rig = with_others(6, 7)
+    rig.wait(CHECK_MS)
+    for peer in (6, 7):
+        rig.hear(peer, known([], [1]))
+    rig.wait(SPREAD_MS)
+    rig.hear(6, known([], [1]))
+    rig.hear(7, known([], [1]))
+    assert told(rig.publish(), RouteEvent) == [5]  # 6 may not spread it, either
+    rig.hear(6, result(1, True))
+    rig.hear(7, known([1], [2]))
+    assert told(rig.publish(), RouteEvent) == [6]
+
+
 def test_a_run_that_may_be_queued_behind_others_is_waited_for() -> None:
     rig = with_others(6)
     for number in (2, 3):

@@ -17,7 +17,8 @@ An access point may lie: it says that it took the event, and drops it. So once t
 event, further ones are looked up, away from those known, and asked whether it has come to them
 (`RouteCheck`: numbers, no payload), as they are about all later events of the topic; it counts as
 delivered when two have it, if there are two. One that still lacks it after it should have spread
-gets it, and spreads it. A few seconds later others yet are asked, and again. If peers were lost
+gets it, and spreads it, one at a time; where that helps, it is the first for later events. A few
+seconds later others yet are asked, and again. If peers were lost
 about that time, or if no second one has said that it has the event, those that took it may have
 been all that was left in this part of the network, liars or about to crash: others are asked three
 more times, until some minutes later, and for as long as members hold events. The same holds if a
@@ -190,21 +191,8 @@ class _Pending:
     """A run on its way to an access point."""
 
     __slots__ = (
-        "accepted",
-        "attempts",
-        "climbs",
-        "contact",
-        "deadline",
-        "lookup",
-        "queued",
-        "reason",
-        "refused",
-        "rest_ms",
-        "rounds",
-        "run",
-        "sent",
-        "token",
-        "topic",
+        *("accepted", "attempts", "climbs", "contact", "deadline", "lookup", "queued", "reason"),
+        *("refused", "rest_ms", "rounds", "run", "sent", "token", "topic"),
     )
 
     def __init__(self, token: int, topic: Topic, run: Run, deadline: Millis, climbs: bool) -> None:
@@ -228,7 +216,9 @@ class _Pending:
 class _Shown:
     """A run that others are asked about."""
 
-    __slots__ = ("due", "given", "heard", "lacked", "later", "run", "said", "since", "times")
+    __slots__ = (
+        *("due", "gave", "given", "heard", "lacked", "later", "run", "said", "since", "times"),
+    )
 
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
@@ -238,6 +228,7 @@ class _Shown:
         self.later = 0  # … and that it was put off for long
         self.lacked: dict[PeerId, None] = {}  # that did not have it when they were asked
         self.given: dict[PeerId, None] = {}  # of these, that were sent it in this round
+        self.gave = now  # when one was sent it last
         self.heard = False  # one has spoken of it since others were last looked for
         self.said: dict[PeerId, None] = {}  # that say that they have it
 
@@ -272,18 +263,8 @@ class _Doubted:
     """Runs of one topic that one access point has, if it does not lie."""
 
     __slots__ = (
-        "asking",
-        "asking_again",
-        "bytes",
-        "due",
-        "exhausted",
-        "found",
-        "others",
-        "rests",
-        "runs",
-        "seeking",
-        "used",
-        "wanted",
+        *("asking", "asking_again", "bytes", "due", "exhausted", "found", "others", "rests"),
+        *("runs", "seeking", "used", "wanted"),
     )
 
     def __init__(self) -> None:
@@ -605,12 +586,22 @@ class Publishing:
         for number in (*message.taken, *message.lacking):
             other.unanswered.pop(number, None)
         for number in message.taken:
-            doubted.note_taken(number, sender.peer)
+            self._note_spread(topic, doubted, number, sender.peer)
             pending = self._pending.get((topic, number))
             if pending is not None:
                 pending.accepted[sender.peer] = sender
                 self._conclude(pending)
         self._on_lacking(topic, doubted, other, message.lacking)
+
+    def _note_spread(self, topic: Topic, doubted: _Doubted, number: int, taker: PeerId) -> None:
+        """One says that a run has come to it. If it lacked the run until another one was given it,
+        that one spreads what it takes, and the first one did not: later events go there."""
+        shown = doubted.runs.get(number)
+        if shown is not None and shown.given and taker in shown.lacked and taker not in shown.said:
+            other = doubted.others.get(next(reversed(shown.given)))
+            if other is not None and other.contact.peer != taker:
+                self._routes.renew(topic, other.contact)
+        doubted.note_taken(number, taker)
 
     def _on_lacking(
         self, topic: Topic, doubted: _Doubted, other: _Other, lacking: list[int]
@@ -625,12 +616,12 @@ class Publishing:
                 continue
             shown.lacked[other.contact.peer] = None
             shown.heard = True
-            left_ms = shown.since + _SPREAD_MS - self._ctx.now
+            left_ms = shown.gave + _SPREAD_MS - self._ctx.now
             if left_ms > 0 or (number > other.newest and moves):
                 other.to_ask_again[number] = None
                 pause_ms = min(pause_ms, left_ms) if left_ms > 0 else pause_ms
             else:
-                shown.given[other.contact.peer] = None
+                shown.given[other.contact.peer], shown.gave = None, self._ctx.now
                 self._ctx.send(other.contact, RouteEvent(topic, shown.run))
         if other.to_ask_again:
             other.newest_then = other.newest
