@@ -229,6 +229,7 @@ class Peer:
 
     @property
     def closed(self) -> bool:
+        """Whether it has left the network, or is leaving it."""
         return self._runtime.closed
 
     # --- identity and address -------------------------------------------------------------------
