@@ -115,7 +115,7 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def hops(self) -> int:
-        """Connections that it crossed; 0 for this peer's own events, and those read from a store."""
+        """Connections that it crossed; 0 where it was read from a store."""
         return self._deliver.hops
 
     @property
