@@ -48,6 +48,29 @@ def test_settings_are_read_into_their_places(tmp_path: Path) -> None:
     assert config.protocol.tera == Config().protocol.tera
 
 
+def test_a_program_says_the_same_in_dictionaries(tmp_path: Path) -> None:
+    said = Config.of({"network": {"join": [PEER], "idle_ms": 5}, "protocol": {"routing": "flood"}})
+    text = f'[network]\njoin = ["{PEER}"]\nidle_ms = 5\n[protocol]\nrouting = "flood"'
+    assert said == load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"netwrok": {}}, "settings: unknown key 'netwrok'; did you mean 'network'?"),
+        ({1: {}}, "settings: unknown key '1'"),
+        ({"network": {"idle_ms": "long"}}, "'network.idle_ms': Expected `int`, got `str`"),
+        ({"network": 5}, "'network' must be a table"),
+    ],
+)
+async def test_mistakes_in_dictionaries_are_named(
+    settings: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await weft.Peer.open(config=settings)
+    assert expected in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

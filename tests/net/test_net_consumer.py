@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer, Past, past_read
 from weft.net.errors import UsageError
+from weft.net.timers import TURN_S
 from weft.protocol import config as protocol
 from weft.store.cursor import PositionError, PositionGap, PositionUnknown
 from weft.store.durable import Durable
@@ -58,6 +60,30 @@ async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Pat
             assert payloads(await take(later, 2)) == numbered(4, 5)
         async with peer.consume(T, name="shipping") as other:
             assert payloads(await take(other, 5)) == numbered(1, 5)
+
+
+async def beat(beats: list[int]) -> None:
+    while True:
+        beats[0] += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("subscribes", [False, True])
+async def test_a_program_whose_work_blocks_lets_its_peer_answer_others(subscribes: bool) -> None:
+    """A commit for each event, of many that wait: a loop that never runs is a peer that is gone."""
+    async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
+        reader = await peer.subscribe(T) if subscribes else peer.consume(T)
+        await publish(peer, 1, 20)
+        beats = [0]
+        beating = asyncio.create_task(beat(beats))
+        await turn()
+        before = beats[0]
+        for number in range(20):
+            note = await anext(reader)
+            assert note.payload == b"%d" % (number + 1)
+            time.sleep(TURN_S)  # the work  # noqa: ASYNC251
+        assert beats[0] - before >= 20
+        beating.cancel()
 
 
 async def test_a_program_that_breaks_out_of_its_loop_reads_on_by_the_same_name() -> None:

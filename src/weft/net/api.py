@@ -140,7 +140,7 @@ class Peer:
         listen: str | None = None,
         join: str | Iterable[str] | None = (),
         key: Identity | FileName | None = None,
-        config: Config | FileName | None = None,
+        config: Config | Mapping[str, object] | FileName | None = None,
         trace: FileName | None = None,
         metrics: str | None = None,
         store: Store | FileName | None = None,
@@ -156,8 +156,9 @@ class Peer:
         `listen` is HOST:PORT (port 0: any free one), `announce` the HOST or HOST:PORT that others
         are told if it is another one (needed where `listen` is 0.0.0.0 or ::), `join` one address
         of a known peer or several, `key` a key file (made if missing) or an `Identity`, None a
-        fresh one in memory; `config` the settings, or the TOML file that they are in; `trace` names
-        a file for trace records and `metrics` the HOST:PORT to serve Prometheus metrics on.
+        fresh one in memory; `config` the settings (a `Config`, or nested dictionaries:
+        {"network": {…}}), or the TOML file that they are in; `trace` names a file for trace records
+        and `metrics` the HOST:PORT to serve Prometheus metrics on.
         With `store`, a file (made if missing), ":memory:" or a `Store`, events are signed and stay:
         see `subscribe` for reading the past. `routing` is how events find their subscribers:
         "tera", "topic-dht", "pulsarcast" or "flood", the same at all peers of a network; None: as
@@ -229,6 +230,7 @@ class Peer:
 
     @property
     def closed(self) -> bool:
+        """Whether it has left the network, or is leaving it."""
         return self._runtime.closed
 
     # --- identity and address -------------------------------------------------------------------
@@ -700,12 +702,16 @@ def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...
     return dataclasses.replace(config, protocol=protocol)
 
 
-def _config(given: Config | FileName | None) -> Config:
+def _config(given: Config | Mapping[str, object] | FileName | None) -> Config:
     """The settings, or those in a file."""
     if given is None or isinstance(given, Config):
         return given or Config()
+    if isinstance(given, Mapping):
+        return Config.of(given)
     if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"config is {given!r:.60}; expected a weft.Config or the path of a file")
+        raise UsageError(
+            f"config is {given!r:.60}; expected a weft.Config, a dictionary, or a path"
+        )
     return Config.load(given)
 
 

@@ -1,7 +1,8 @@
 """Settings of a peer on a real network, and of its state machines: frozen, checked when created.
 
 Every default says where it comes from: `paper`, `measured` or `guess`. `Config.load` reads TOML, in
-which the nesting of tables is that of the dataclasses: `[network]`, `[protocol.cyclon]` and so on.
+which the nesting of tables is that of the dataclasses: `[network]`, `[protocol.cyclon]` and so on;
+`Config.of` takes the same as nested dictionaries.
 An unknown key is refused and the nearest known one suggested; a wrong type names the key and what
 was expected; a value that the dataclass itself refuses is reported with its table.
 """
@@ -135,6 +136,11 @@ class Config:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         return parse_toml(text, cls, str(path))
 
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> Config:
+        """Read what a program says itself, named as in TOML: `{"network": {"linger_ms": 5}}`."""
+        return from_table(settings, cls, "settings", "")
+
 
 # --- TOML ---------------------------------------------------------------------------------------
 
@@ -160,7 +166,7 @@ def from_table(table: Mapping[str, object], kind: type[T], source: str, path: st
     for key, value in table.items():
         where = f"{path}.{key}" if path else key
         if key not in known:
-            raise ConfigError(f"{source}: unknown key '{where}'{_suggestion(key, known)}")
+            raise ConfigError(f"{source}: unknown key '{where}'{_suggestion(str(key), known)}")
         values[key] = _value(value, known[key], source, where)
     try:
         return kind(**values)
@@ -170,7 +176,7 @@ def from_table(table: Mapping[str, object], kind: type[T], source: str, path: st
 
 def _value(value: object, kind: object, source: str, where: str) -> object:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
+        if not isinstance(value, Mapping):
             raise ConfigError(f"{source}: '{where}' must be a table: write [{where}]")
         return from_table(value, kind, source, where)
     try:

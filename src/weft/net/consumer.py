@@ -33,7 +33,7 @@ from weft.ids import Cid, Topic
 from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
 from weft.net.subscription import Decode, Decoded, Door, Subscription
-from weft.net.timers import Timers
+from weft.net.timers import Timers, Turns
 from weft.protocol.history.stream import Head, handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
@@ -265,6 +265,7 @@ class Consumer:
         self._reads: deque[Read] = deque()
         self._at_once = _FIRST_PAGE
         self._reading = False
+        self._turns = Turns()
         self._failed = False  # its place cannot be read on from
         self._more = subscription.more
         self._unwatch = durable.watch(self._more.set)
@@ -324,6 +325,8 @@ class Consumer:
 
     async def __anext__(self) -> Consumed:
         with self._alone_reading():
+            if self._turns.due:
+                await self._turns.give()
             while not self._reads:
                 if self._subscription.closed:
                     raise StopAsyncIteration
@@ -365,7 +368,7 @@ class Consumer:
             size = sum(len(read.event.block) for read in self._reads)
             self._at_once = max(1, min(PAGE, _PAGE_BYTES * len(self._reads) // size))
         elif cursor.passed:
-            await asyncio.sleep(0)
+            await self._turns.give()
         else:
             await self._more.wait()
 

@@ -115,14 +115,17 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def outcome(self) -> Became:
+        """What became of the event, as listed above."""
         return self._sent.outcome
 
     @property
     def access_point(self) -> Contact | None:
+        """The peer that took it, where this one is not subscribed."""
         return self._sent.answer.contact
 
     @property
     def reason(self) -> str:
+        """Why it failed, or was refused or dropped; else empty."""
         return self._sent.answer.reason
 
     @property
@@ -137,6 +140,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def event(self) -> Event | None:
+        """Its number and its publisher; None if no event came to be, or not yet."""
         run = self._sent.answer.run
         return run.event(self._place) if run is not None else None
 
@@ -202,6 +206,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
         return report
 
     def as_dict(self) -> dict[str, object]:
+        """What it says, ready for JSON."""
         return {
             "outcome": self.outcome,
             "topic": self.topic,

@@ -56,7 +56,7 @@ from weft.net.config import Network
 from weft.net.congestion import Congestion, Seat
 from weft.net.errors import ClosedError, LossError, UsageError, usable
 from weft.net.metrics import Counters
-from weft.net.timers import Timers, now_ms
+from weft.net.timers import Timers, Turns, now_ms
 from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
@@ -88,7 +88,6 @@ HELD_MAX = 4_096
 """guess: live events that wait while the past is read; older ones have long reached the store."""
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
-_CALLS_AT_ONCE = 64  # guess: then everything else of the loop has its turn
 _LOSS_MS = 1_000  # guess: between two lines in the log about the losses of one subscription
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
@@ -116,6 +115,7 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def hops(self) -> int:
+        """Connections that it crossed; 0 where it was read from a store."""
         return self._deliver.hops
 
     @property
@@ -253,6 +253,7 @@ class Subscription:
         self._bytes = 0
         self._congestion = Congestion(timers, settings.subscription_patience_ms)
         self._seat = Seat()
+        self._turns = Turns()
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
         self._failure: WeftError | None = None  # to be raised where the past would have come
@@ -292,6 +293,8 @@ class Subscription:
     async def __anext__(self) -> Notification:
         for note in self._notes:
             return note
+        if self._turns.due:
+            await self._turns.give()
         if not self._runs:
             await self._wait_for_more()
         return self._take()
@@ -362,7 +365,6 @@ class Subscription:
         return self
 
     async def _call(self, callback: Callback) -> None:
-        called = 0
         while True:
             try:
                 note = await anext(self)
@@ -383,9 +385,6 @@ class Subscription:
                     raise
                 # Of a task that the callback waited for.
                 log.exception("a callback of the subscription to %s was cancelled", self.topic)
-            called += 1
-            if called % _CALLS_AT_ONCE == 0:
-                await asyncio.sleep(0)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -3,6 +3,10 @@
 Machines set many timers and never cancel one. Each is a small tuple in the list of its tick
 (5 ms); all that falls into one tick wakes the loop once, whichever peer it belongs to, so 200
 idle peers in a process cost one timer of the loop and not thousands.
+
+A peer lives in the event loop of its application. One that reads what waits already, and does work
+that blocks for each event (a database's commit), would not let the loop run until it has read all:
+meanwhile its peer answers nobody. So who hands events out gives the loop its `Turns`.
 """
 
 from __future__ import annotations
@@ -25,6 +29,28 @@ TICK_MS = 5  # guess: far below every timeout of the protocols
 def now_ms() -> int:
     """Monotonic milliseconds, the `now` of every machine in this process."""
     return time.monotonic_ns() // 1_000_000
+
+
+TURN_S = 0.005  # guess: an application that does not wait for anything keeps the loop so long
+
+
+class Turns:
+    """Of the event loop, while an application reads on without waiting for anything."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for one."""
+        return time.monotonic() >= self._due
+
+    async def give(self) -> None:
+        """Let everything else of the loop run once."""
+        await asyncio.sleep(0)
+        self._due = time.monotonic() + TURN_S
 
 
 class Timers:
