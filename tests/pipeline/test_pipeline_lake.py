@@ -367,3 +367,14 @@ def test_tidying_tells_what_it_cannot_do(lake: Path, tmp_path: Path) -> None:
     with pytest.raises(Unwritable, match="cannot be changed") as caught:
         tidied(lake)
     assert "\n" not in str(caught.value)
+
+
+def test_why_a_place_elsewhere_cannot_be_reached_is_told_briefly() -> None:
+    place = Location.of("s3://bucket/lake", {})
+    answer = "<Error><Code>NoSuchBucket</Code>\n<Message>It is not there</Message></Error>"
+    told = str(Unreachable(place, OSError(f"Error performing GET {'x' * 400}: {answer}")))
+    assert told == "s3://bucket/lake: cannot be reached (NoSuchBucket: It is not there)"
+    told = str(Unreachable(place, OSError(f"Error performing GET {'x' * 400}: Connection refused")))
+    assert "Error performing GET" in told
+    assert told.endswith("Connection refused)")
+    assert len(told) < 400

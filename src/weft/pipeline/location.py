@@ -37,6 +37,7 @@ _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.DOTALL)
 _TRIES, _SECONDS = 3, 20  # guess: what is not there by then is not there
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 _SHOWN = 300
+_ANSWER = re.compile("<Code>(.*?)</Code>.*?<Message>(.*?)</Message>")
 _ASKED = re.compile(r"AWS_[A-Z0-9_]+")
 
 
@@ -48,7 +49,11 @@ class Unreachable(WeftError):
     def __init__(self, place: Location, error: Exception) -> None:
         lines = [_COLOURS.sub("", line).strip("↳ ") for line in str(error).splitlines()]
         said = ": ".join(line for line in lines if line)
-        super().__init__(f"{place}: {self.what} ({said[:_SHOWN]})")
+        if answer := _ANSWER.search(said):  # of a server of S3, as XML
+            said = ": ".join(answer.groups())
+        if len(said) > _SHOWN:  # causes stand at the end
+            said = f"{said[: _SHOWN // 2]} … {said[-_SHOWN // 2 :]}"
+        super().__init__(f"{place}: {self.what} ({said})")
 
 
 class Unwritable(Unreachable):

@@ -181,6 +181,7 @@ HISTORY = "\t".join(["enwiki", "revision", "create", *[""] * 67])
         (WEFT_RECORD, "x.jsonl", "weft-trace"),
         (GO_RECORD, "x.json", "gossipsub-trace"),
         ("# Directed graph\n1\t2\n", "x.txt", "snap-edges"),
+        ("% u v w t\nann bob 1 1e9\n", "x.txt", "snap-edges"),
         ("1\t2\n", "com-lj.ungraph.txt", "snap-edges"),
         ("1\t2\t3\n4\t5\n", "x", "snap-communities"),
         ("1\t2\n", "com-lj.all.cmty.txt", "snap-communities"),
@@ -193,7 +194,18 @@ def test_formats_are_guessed(text: str | bytes, name: str, format_name: str) -> 
     assert guessed(file_of(text, name)) == format_name
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "once upon a time\nthere was\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "once upon a time\nthere was\n",
+        "# Read me\nThis is text\n",
+        "# Read me\n\nThe data\nis here below\n",
+        '[{"user": "ann", "topic": "cats"}, {"user": "bob", "topic": "dogs"}]\n',
+        '[\n{"user": "ann", "topic": "cats"}\n]\n',
+    ],
+)
 def test_what_could_be_anything_is_not_guessed(text: str) -> None:
     with pytest.raises(BadInput):
         guessed(file_of(text))

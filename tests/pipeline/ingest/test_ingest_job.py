@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -122,6 +123,21 @@ def cut_bzip2(folder: Path) -> Path:
     return path
 
 
+def damaged_parquet(folder: Path) -> Path:
+    path = folder / "bad.parquet"
+    parquet.write_table(pyarrow.table({"user": ["ann"] * 9, "topic": ["cats"] * 9}), path)
+    content = bytearray(path.read_bytes())
+    content[10:40] = b"\xff" * 30  # in a page, behind which the footer is whole
+    path.write_bytes(content)
+    return path
+
+
+def padded_gzip(folder: Path) -> Path:
+    path = folder / "padded.csv.gz"
+    path.write_bytes(gzip.compress(FIRST.encode()) + bytes(100))
+    return path
+
+
 def mostly_bad(folder: Path) -> Path:
     path = folder / "bad.csv"
     path.write_text("user,topic\nann,cats\nalas\nalack\n")
@@ -133,6 +149,8 @@ def mostly_bad(folder: Path) -> Path:
     [
         (cut_gzip, "cut.csv.gz: cut off: the gzip archive"),
         (cut_bzip2, "cut.csv.bz2: cut off: the bzip2 archive"),
+        (damaged_parquet, "bad.parquet: Spark cannot read it: "),
+        (padded_gzip, "padded.csv.gz: Spark cannot read it: not a gzip file"),
         (mostly_bad, "not csv, it seems: 2 of 3 rows are bad; line 3: not 2 columns: 'alas'"),
     ],
 )

@@ -92,6 +92,20 @@ def test_parquet_as_pandas_writes_it_and_with_any_columns(
     assert event.extra == '{"_file":1,"_position":1,"_entry":1}'
 
 
+def test_parquet_that_spark_reads_wrong_by_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Texts as differences, without compression, as its own writer may be asked to write them."""
+    rows = spark.range(0, 2_000, 1, 1).select(
+        F.concat(F.lit("user"), F.col("id")).alias("user"),
+        F.concat(F.lit("topic"), F.col("id") % 50).alias("topic"),
+    )
+    options = {"writer.version": "v2", "enable.dictionary": "false", "compression": "none"}
+    writer = rows.write.options(**{f"parquet.{name}": value for name, value in options.items()})
+    writer.parquet(str(tmp_path / "rows"))
+    held, bad = taken(spark, [tmp_path / "rows"])
+    assert held == {(f"user{n}", f"topic{n % 50}", None) for n in range(2_000)}
+    assert bad == []
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
 def test_other_encodings_are_read(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "subs.csv"

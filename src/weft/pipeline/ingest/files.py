@@ -53,6 +53,9 @@ OPEN_BYTES = 1 << 17
 file systems elsewhere. measured: by it 10⁴ small files are 313 tasks that stage a file each, and an
 ingest takes 36 s of CPU time; so they are 10, and 24 s."""
 TASKS_PER_CORE = 8  # guess: files differ in size, and the last tasks end together
+LINKS = "links"
+LINK = re.compile(rf"reading file \S*/{LINKS}/(\d{{6}})\.")
+"""What readers, and so their errors, call a file: the folder of links, and the file's number."""
 SMALL_BYTES = 1 << 26
 """guess: less than this is read sooner than Spark has started a Python process"""
 
@@ -102,6 +105,7 @@ class Inspected:
     encoding: str = ""  # of a text
     breaks: bool = False  # whether a line ends where the quotes before it are not balanced
     shape: str = ""  # of Parquet: names and types of its columns, as JSON
+    misread: bool = False  # of Parquet: whether Spark reads texts in it wrong, column by column
     modified_ns: int = 0  # when it was last written
 
     @property
@@ -235,11 +239,23 @@ def _inspect_parquet(known: Inspected) -> Inspected:
     if not known.tail.endswith(MAGIC):
         return known  # which the format says
     try:
-        shape = parquet.read_schema(known.path)
+        with parquet.ParquetFile(known.path) as file_of_rows:
+            shape, misread = file_of_rows.schema_arrow, _misread(file_of_rows.metadata)
     except (OSError, pyarrow.ArrowException) as error:
         said = str(error).partition("\n")[0]
         return replace(known, problem=f"damaged: the footer of this Parquet file is none ({said})")
-    return replace(known, shape=json.dumps([[each.name, str(each.type)] for each in shape]))
+    names = json.dumps([[each.name, str(each.type)] for each in shape])
+    return replace(known, shape=names, misread=misread)
+
+
+def _misread(footer: parquet.FileMetaData) -> bool:
+    """Whether texts are written as differences, without compression: what Spark's reader of columns
+    then makes of them is other text, without an error (Spark 4.3)."""
+    return any(
+        chunk.compression == "UNCOMPRESSED" and "DELTA_BYTE_ARRAY" in chunk.encodings
+        for group in range(footer.num_row_groups)
+        for chunk in map(footer.row_group(group).column, range(footer.num_columns))
+    )
 
 
 def encoding_of(head: bytes) -> str:

@@ -31,6 +31,7 @@ FORMATS: dict[str, Plan] = {
 _BY_SUFFIX = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 _COMMUNITY_NAME = re.compile(r"\.cmty\b|communit", re.IGNORECASE)
 _EDGES_NAME = re.compile(r"\.ungraph\b|edges?\b|graph\b", re.IGNORECASE)
+_ARRAY = re.compile(r"\s*\[\s*(\{|$)")
 _LOOK_AT = 20
 
 
@@ -48,7 +49,10 @@ def guessed(file: Inspected) -> str:
     cells = sample[0].split("\t")
     if len(cells) >= mediawiki.WIDTH and cells[1] in mediawiki.ENTITIES:
         return mediawiki.HISTORY
-    found = _by_name(file.name) or _by_shape(sample)
+    found = _by_name(file.name)
+    if found is None and _ARRAY.match(sample[0]):
+        raise BadInput(f"{file.path}: a JSON array, it seems; write an object on each line")
+    found = found or _by_shape(sample)
     if found is None:
         raise BadInput(
             f"{file.path}: cannot tell the format from the name or from {file.beginning}; "
@@ -81,8 +85,8 @@ def _by_name(name: str) -> str | None:
 
 
 def _by_shape(sample: Sequence[str]) -> str | None:
-    if sample[0].startswith("#"):
-        return snap.EDGES
+    if sample[0].startswith(("#", "%")):
+        return snap.EDGES if snap.looks_like_edges(sample) else None
     for separator, found in (("\t", "tsv"), (",", "csv")):
         widths = {len(line.split(separator)) for line in sample}
         if len(widths) == 1 and widths != {1}:

@@ -51,7 +51,7 @@ from weft.pipeline.ingest.options import (
 )
 from weft.pipeline.ingest.records import LINE, NOT_TEXT, RECORD
 from weft.pipeline.schemas import SMALL, TEXT, columns, joined, selected
-from weft.pipeline.session import parallelism
+from weft.pipeline.session import parallelism, setting
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
@@ -68,6 +68,7 @@ _FILE, _POSITION, _ENTRY = "_weft_file", "_weft_position", "_weft_entry"
 """Columns beside those of a Parquet file, which may have any other name."""
 _LINES_JOINED = 1_000  # guess: in one row; a quote that is open for longer is none
 _ROWS = 10_000  # at once
+_BY_COLUMN = "spark.sql.parquet.enableVectorizedReader"
 _HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
@@ -455,7 +456,12 @@ class Columnar(records.Records):
 
     options: Options
     shape: str = ""  # names and types of the columns: files that differ are read apart
+    by_row: bool = False  # and not column by column, by which Spark misreads it
     format: str = PARQUET
+
+    def stage(self, place: records.Place) -> None:
+        with setting(place.spark, _BY_COLUMN, str(not self.by_row).lower()):
+            super().stage(place)
 
     @property
     def has_events(self) -> bool:
@@ -552,4 +558,4 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
             )
         if kind.startswith(_HOURS):
             raise BadInput(f"{file.path}: the column {name!r} holds {kind}, hours without a date")
-    return Columnar(options, file.shape)
+    return Columnar(options, file.shape, file.misread)

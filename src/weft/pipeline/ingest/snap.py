@@ -9,6 +9,8 @@ line name it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +26,7 @@ COMMUNITIES = "snap-communities"
 COMMENT = r"^\s*[#%]"
 NOT_EDGE = "not an edge: two names and at most two more values"
 _BLANKS = r"\s+"
+_EDGE = re.compile(r"\S+ \S+( [-+\d.]\S*){0,2}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,14 @@ class Communities(records.Lines):
         bad = F.array(records.found(F.lit(None), None, text=value, problem=F.lit(records.NOT_TEXT)))
         entries = F.when(F.is_valid_utf8(value), found).otherwise(bad)
         return records.recorded(text, entries, skip=value.rlike(COMMENT))
+
+
+def looks_like_edges(lines: Sequence[str]) -> bool:
+    """Whether lines below a comment are an edge list, and not some other text: all of two names, or
+    of these and one or two numbers."""
+    rows = [line.split() for line in lines if not re.match(COMMENT, line)]
+    alike = len({len(row) for row in rows}) < 2
+    return alike and all(_EDGE.fullmatch(" ".join(row)) for row in rows)
 
 
 def plan_edges(file: Inspected, options: Options) -> Edges:
