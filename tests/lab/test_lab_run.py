@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,41 @@ def test_a_finished_point_is_not_run_again(spark: SparkSession, tmp_path: Path) 
     )
     lab.run(spark, [entry], "quick", tmp_path, fresh=True)
     assert Counter(log.read_text().splitlines())["2 1"] == 2
+
+
+def test_rows_of_code_that_has_changed_are_run_again_when_asked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "calls"
+    entry = dice.entry(points=dice.counted(log))
+    lab.run(spark, [entry], "quick", tmp_path, changed=True)
+    lab.run(spark, [entry], "quick", tmp_path, changed=True)
+    assert set(Counter(log.read_text().splitlines()).values()) == {1}
+    monkeypatch.setattr("weft.lab.task.code_of", lambda *_: "other")
+    monkeypatch.setattr("weft.lab.task.revision", lambda: "later")
+    [kept] = lab.run(spark, [entry], "quick", tmp_path)
+    assert set(Counter(log.read_text().splitlines()).values()) == {1}
+    assert "later" not in kept.revisions
+    [anew] = lab.run(spark, [entry], "quick", tmp_path, changed=True)
+    assert set(Counter(log.read_text().splitlines()).values()) == {2}
+    assert (anew.code, anew.revisions) == (["other"], {"later": 6})
+
+
+def test_results_go_on_in_another_folder_once_they_are_copied_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    entry = dice.entry(points=dice.counted(log))
+    one, other = tmp_path / "one", tmp_path / "other"
+    lab.run(spark, [entry], "quick", one, seeds=1)
+    [there] = lab.run(spark, [entry], "quick", other, seeds=2)
+    copied = tmp_path / "copied"
+    shutil.copytree(one, copied)
+    shutil.copytree(other, copied, dirs_exist_ok=True)
+    log.unlink()
+    [again] = lab.run(spark, [entry], "quick", copied, seeds=2)
+    assert not log.exists()
+    assert (again.measured, again.revisions) == (there.measured, there.revisions)
 
 
 def test_a_verdict_counts_only_its_own_points(spark: SparkSession, tmp_path: Path) -> None:

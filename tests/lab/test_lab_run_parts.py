@@ -18,7 +18,7 @@ from weft.lab.experiments import UnknownExperiment, names
 from weft.lab.progress import Forecast, Phases, Progress, duration
 from weft.lab.run import all_entries, matching, plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, code_of, reach, rooms_behind, tasks_of
+from weft.lab.task import Task, tasks_of
 from weft.lab.verdict import Verdict
 
 # --- tasks ----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def example(**changes: Any) -> Verdict:
         "seeds": [1, 2, 3, 4],
         "points": 3,
         "seconds": 1.25,
-        "code": ["abc"],
+        "code": ["0123"],
         "command": "./weft lab run dice --quick --seeds 4",
     }
     return Verdict(**{**settings, **changes})
@@ -264,19 +264,10 @@ def test_the_report_is_one_page_with_everything_in_it(tmp_path: Path) -> None:
     assert "falls short: gap" in report.summary([example()])
 
 
-def test_rows_depend_on_the_rooms_that_made_them() -> None:
-    assert rooms_behind("weft.lab.experiments.tera_4a:run", False) == ("engine", "rules")
-    assert rooms_behind("weft.lab.experiments.stan_8:run", True) == ("engine", "rules", "pipeline")
-    machines = ("engine", "rules", "documents", "protocol", "sim", "store")
-    for name in ("stan_multi", "pulsar_deliver", "tadht_uniform"):
-        assert rooms_behind(f"weft.lab.experiments.{name}:run", False) == machines
-    over_arrays = "weft.lab.experiments.tadht_fair:run"
-    assert rooms_behind(over_arrays, False) == ("engine", "rules")
-    assert code_of(over_arrays, ("rules",)) != code_of(over_arrays, ("engine",))
-
-
-def test_rows_depend_on_the_simulation_and_not_on_measures_or_figures() -> None:
-    reached = reach("weft.lab.experiments.pulsar_late:run")
-    assert "settings" in reached["weft.lab.experiments.pulsar_gap:settings"]
-    assert "class Net" in reached["weft.lab.pulsar:Net"]
-    assert not [place for place in reached if place.endswith((":measure", ":figure", ":style"))]
+def test_the_report_says_which_revisions_rows_are_from(tmp_path: Path) -> None:
+    one, two, none = ({"abc": 6}, {"abc": 4, "def+": 2}, {})
+    told = [example(id=f"d{len(of)}", revisions=of) for of in (one, two, none)]
+    page = report.write(told, tmp_path).read_text()
+    assert "By revision abc. " in page
+    assert "By revision abc (4), def+ (2). " in page
+    assert page.count("By revision") == 2

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.parser import folder, whole_option
+from weft.cli.parser import again_options, folder, whole_option
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.spark import master_option, session
 from weft.lab.experiments import UnknownExperiment, chosen, names
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every", action="store_true", help="audit with every defect, needed or not"
     )
-    parser.add_argument("--fresh", action="store_true", help="run finished points again")
+    again_options(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
     data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
@@ -158,7 +158,14 @@ def _run(args: argparse.Namespace) -> int:
     try:
         with session(args, "lab", small_tables=not jobs) as spark:
             verdicts = lab.run(
-                spark, entries, size, out, seeds=args.seeds, fresh=args.fresh, sources=sources
+                spark,
+                entries,
+                size,
+                out,
+                seeds=args.seeds,
+                fresh=args.fresh,
+                changed=args.changed,
+                sources=sources,
             )
     except TaskFailed as error:
         raise Problem(str(error)) from error
@@ -206,7 +213,9 @@ def _audit(args: argparse.Namespace) -> int:
     )
     try:
         with session(args, "lab", small_tables=True) as spark:
-            found = audit(spark, entries, out, fresh=args.fresh, every=args.every)
+            found = audit(
+                spark, entries, out, fresh=args.fresh, changed=args.changed, every=args.every
+            )
     except TaskFailed as error:
         raise Problem(str(error)) from error
     print(table(found))

@@ -153,6 +153,15 @@ def whole_option(
     )
 
 
+def again_options(parser: argparse.ArgumentParser) -> None:
+    """What is run although its results are there."""
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--fresh", action="store_true", help="run finished points again")
+    again.add_argument(
+        "--changed", action="store_true", help="run those again whose code has changed since"
+    )
+
+
 def repeated_option(
     parser: argparse.ArgumentParser,
     name: str,

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from weft.cli.parser import folder, whole_option
+from weft.cli.parser import again_options, folder, whole_option
 from weft.cli.problem import Problem
 from weft.cli.spark import master_option, session
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=folder, default=OUT, metavar="DIR", help="(out/versus)")
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (2, with --full 3)")
     master_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="run finished points again")
+    again_options(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
     data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 *(spark, [ENTRY], "full" if args.full else "quick", args.out),
                 seeds=args.seeds,
                 fresh=args.fresh,
+                changed=args.changed,
                 sources=sources,
             )
     except TaskFailed as error:

@@ -149,6 +149,7 @@ def audit(
     out: Path,
     *,
     fresh: bool = False,
+    changed: bool = False,
     every: bool = False,
 ) -> list[Audited]:
     """Run entries as they are and with their defects, on the synthetic grid; with `every` one of
@@ -161,7 +162,15 @@ def audit(
         _say_round(variants, len(waiting))
         later = sum(case.later(every) for case in cases)
         verdicts = lab.run(
-            spark, variants, SIZE, out, fresh=fresh, sources=GRID_ALONE, draw=False, later=later
+            spark,
+            variants,
+            SIZE,
+            out,
+            fresh=fresh,
+            changed=changed,
+            sources=GRID_ALONE,
+            draw=False,
+            later=later,
         )
         for case in cases:
             case.hear({each.id: each for each in verdicts})

@@ -204,7 +204,7 @@ def _overlaid(task: Task) -> OverlaidSimulation:
 
 def _store(task: Task, out: Path, columns: Columns, seconds: float) -> None:
     """Add the rows to the experiment's table."""
-    notes = {"seconds": f"{seconds:.3f}", "code": task.code}
+    notes = {"seconds": f"{seconds:.3f}", "code": task.code, "revision": task.revision}
     table = table_of(out, task.experiment)
     tables.write_part(table, task.key, columns, shape_of(task.columns), notes)
 

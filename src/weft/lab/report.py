@@ -130,6 +130,7 @@ def _article(verdict: Verdict, folder: Path) -> str:
         f"<table><tr><th>measure<th>value<th>interval</tr>{told}</table></div></details>"
         f"<p class='soft'>{verdict.points} points, "
         f"{len(verdict.seeds)} seeds, {verdict.seconds:.1f} s of simulation. {_data(verdict)}"
+        f"{_revisions(verdict)}"
         f"<code>{escape(verdict.command)}</code></p></article>"
     )
 
@@ -140,6 +141,13 @@ def _data(verdict: Verdict) -> str:
         return ""
     skipped = "".join(f"; without {name}: {why}" for name, why in verdict.skipped.items())
     return escape(f"On {', '.join(verdict.sources)}{skipped}. ")
+
+
+def _revisions(verdict: Verdict) -> str:
+    """Which commits the rows are from, and how many of each where there are several."""
+    several = len(verdict.revisions) > 1
+    said = [f"{name} ({count})" if several else name for name, count in verdict.revisions.items()]
+    return escape(f"By revision {', '.join(said)}. ") if said else ""
 
 
 def _value(numbers: Measured) -> str:

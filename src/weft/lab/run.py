@@ -106,6 +106,20 @@ def plan_of(
     return Plan(entry, size, wanted, tasks, sources)
 
 
+def is_of_other_code(task: Task, out: Path) -> bool:
+    """Whether a finished task's rows are the work of a source that has changed since."""
+    return tables.notes_of(table_of(out, task.experiment), task.key)["code"] != task.code
+
+
+def _forget(plan: Plan, out: Path, fresh: bool, changed: bool) -> None:
+    """Remove rows that are to be made again: all, or those of a source that has changed."""
+    table = table_of(out, plan.entry.id)
+    there = tables.finished(table)
+    kept = [task for task in plan.tasks if task.key in there]
+    again = [task for task in kept if fresh or (changed and is_of_other_code(task, out))]
+    tables.forget(table, (task.key for task in again))
+
+
 def needed(entries: Sequence[AnyEntry], size: Size, sources: Sources) -> list[Source]:
     """The sources that these entries run on."""
     jobs = [entry for entry in entries if isinstance(entry, JobEntry)]
@@ -163,12 +177,9 @@ class Run:
         if not kept:
             return
         self._progress.say(f"{len(kept)} of {len(self._tasks)} points are there already")
-        older = sum(
-            tables.notes_of(table_of(self._out, task.experiment), task.key)["code"] != task.code
-            for task in kept
-        )
+        older = sum(is_of_other_code(task, self._out) for task in kept)
         if older:
-            self._progress.say(f"{older} of them are by another engine; --fresh runs them again")
+            self._progress.say(f"{older} of them are by other code; --changed runs them again")
 
     def left(self) -> int:
         """How many tasks are not finished."""
@@ -266,11 +277,13 @@ def run(
     *,
     seeds: int | None = None,
     fresh: bool = False,
+    changed: bool = False,
     sources: Sources | None = None,
     draw: bool = True,
     later: float = 0.0,
 ) -> list[Verdict]:
-    """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`.
+    """Run, judge and draw entries; what is finished in `out` is not run again, unless `fresh`, or
+    `changed` and its source is not the same any more.
 
     An entry that has nothing to run on the sources there are gets no verdict. Without `draw` there
     are verdicts alone, no tables of measures and no pictures. `later` are the seconds of tasks that
@@ -284,10 +297,8 @@ def run(
             source.prepare(spark)
         plans = [plan_of(entry, size, seeds, sources) for entry in entries]
         for plan in plans:
-            table = table_of(out, plan.entry.id)
-            tables.tidy(table)
-            if fresh:
-                tables.forget(table, (task.key for task in plan.tasks))
+            tables.tidy(table_of(out, plan.entry.id))
+            _forget(plan, out, fresh, changed)
         plans = _with_universes(spark, plans, out)
         work = Run(spark, plans, out, draw=draw, later=later)
         try:

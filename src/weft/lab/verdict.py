@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -66,10 +67,11 @@ class Verdict:
     seeds: list[int]
     points: int
     seconds: float  # of simulation, all tasks together: CPU time; for jobs, time on the clock
-    code: list[str]  # which engine's sources the rows come from; one, unless a run was resumed
+    code: list[str]  # which sources made the rows; one, unless a run was resumed
     command: str
     sources: list[str] = field(default_factory=list)  # of data, for a job
     skipped: dict[str, str] = field(default_factory=dict)  # sources it did without, and why
+    revisions: dict[str, int] = field(default_factory=dict)  # how many points and seeds are of each
 
     @property
     def counted(self) -> list[str]:
@@ -162,6 +164,7 @@ def judge(
         points=points,
         seconds=round(sum(float(note["seconds"]) for note in notes), 1),
         code=sorted({note["code"] for note in notes}),
+        revisions=dict(sorted(Counter(note.get("revision", "unknown") for note in notes).items())),
         command=command_of(entry, size, seeds, sources),
         sources=list(used),
         skipped=dict(sources.skipped) if sources and used else {},
