@@ -380,7 +380,7 @@ class Scenario:
     # --- playing and judging ------------------------------------------------------------------
 
     def play(self) -> list[str]:
-        """Run to the end and judge; a machine that raises ends the run and is the only violation."""
+        """Run to the end and judge; what a machine raises ends the run, as its only violation."""
         try:
             self.world.run_until(self.timeline.look_ms)
             violations = self.judge()
