@@ -140,6 +140,20 @@ def test_two_that_are_left_of_a_network_meet_in_their_topic_again() -> None:
     assert result.violations == [], result.settings.command()
 
 
+def test_a_newcomer_asks_forwarders_that_it_has_heard_of_beside_one_that_names_none() -> None:
+    """The forwarder that it found was hostile and named nobody, and sent it on to another one for
+    ever: a peer that came back to a topic was never told that it is in."""
+    without = ("loss", "duplication", "distance", "crashes", "partitions", "stalls", "slow")
+    settings = ScenarioSettings(
+        169_815_006_827_517,
+        *(4, 1, 0, "forward-treecast", "topic-dht"),
+        without=(*without, "clocks"),
+        hostile=1,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_members_that_were_asked_about_an_earlier_event_are_found_again() -> None:
     """Four black holes were the latest that an outside publisher had asked about its first event,
     so they alone were asked about its second one; the members were passed over as used."""

@@ -103,6 +103,7 @@ def test_a_run_ends_after_two_waits_for_what_was_withheld() -> None:
     usual, longer = draw_timeline(5, 10_000), draw_timeline(5, 10_000, withheld_ms=600_000)
     assert longer.quiet_ms == usual.quiet_ms
     assert longer.end_ms - longer.quiet_ms > 2 * 600_000
+    assert longer.look_ms == usual.look_ms == usual.end_ms  # it may end then, if all holds
     calm = draw_timeline(5, 10_000, calm=True)
     assert draw_timeline(5, 10_000, calm=True, withheld_ms=600_000) == calm
 

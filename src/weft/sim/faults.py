@@ -53,6 +53,7 @@ class Timeline:
     faults_ms: int
     heal_ms: int
     quiet_ms: int  # the last event is published before
+    look_ms: int  # if all holds now, nothing is waited for any more
     end_ms: int
 
 
@@ -69,18 +70,18 @@ def draw_timeline(
     `withheld_ms`: how long a peer waits for an event that a hostile publisher names and withholds.
     What follows that event may reach one member alone. The others hear of it when that one has
     waited in vain, and wait as long again, for one member's word is not enough for them: the end
-    comes after both.
+    comes after both, unless all holds when a run without hostile peers would end.
     """
     warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
-    if withheld_ms and not calm:
-        quiet = 8 + 2 * withheld_ms // cycle_ms
+    patience = 8 + 2 * withheld_ms // cycle_ms if withheld_ms and not calm else quiet
     if "long-partition" in disasters or (not calm and Dice(seed).percent("faults.long", 14)):
         faults = 70
     return Timeline(
         faults_ms=warm * cycle_ms,
         heal_ms=(warm + faults) * cycle_ms,
         quiet_ms=(warm + faults + publishing) * cycle_ms,
-        end_ms=(warm + faults + publishing + quiet) * cycle_ms,
+        look_ms=(warm + faults + publishing + quiet) * cycle_ms,
+        end_ms=(warm + faults + publishing + patience) * cycle_ms,
     )
 
 

@@ -380,12 +380,16 @@ class Scenario:
     # --- playing and judging ------------------------------------------------------------------
 
     def play(self) -> list[str]:
-        """Run to the end; a machine that raises ends the run and is the only violation."""
+        """Run to the end and judge; what a machine raises ends the run, as its only violation."""
         try:
-            self.world.run_until(self.timeline.end_ms)
+            self.world.run_until(self.timeline.look_ms)
+            violations = self.judge()
+            if violations and self.timeline.look_ms < self.timeline.end_ms:
+                self.world.run_until(self.timeline.end_ms)
+                violations = self.judge()
         except Exception as error:  # whatever a machine under test may raise
             return [_failure_text(self.world, error)]
-        return []
+        return violations
 
     def judge(self) -> list[str]:
         """What must hold for the honest, whatever the others do."""
@@ -394,7 +398,7 @@ class Scenario:
         record = everything.among_honest(self.settings.peers) if self._hostile else everything
         states = states_of(self.world)
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
-        patience_ms = self.timeline.end_ms - self.timeline.quiet_ms
+        patience_ms = now_ms - self.timeline.quiet_ms
         return [  # what explains the rest comes first
             *forged,
             *self._judge_routing(record, states),
@@ -541,10 +545,8 @@ class Result:
 def run(settings: ScenarioSettings, writer: Writer | None = None) -> Result:
     """Play one run and judge it."""
     scenario = Scenario(settings, writer)
-    crashed = scenario.play()
-    result = Result(settings, faults=scenario.plan.mix(), counts=count(scenario.world))
-    result.violations = crashed or scenario.judge()
-    return result
+    violations = scenario.play()
+    return Result(settings, scenario.plan.mix(), count(scenario.world), violations)
 
 
 def count(world: World) -> dict[str, object]:

@@ -88,7 +88,8 @@ class Lookup:
         def look(others: tuple[Neighbour, ...], otherwise: Callable[[], None]) -> None:
             def ended(outcome: Outcome) -> None:
                 if gates:
-                    self.find(topic, target, then, FEW, gates)
+                    others = [one for one in self._heard_of(topic) if one.peer not in avoid]
+                    self.find(topic, target, then, FEW, [*gates, *others])
                 else:
                     otherwise()
 
@@ -163,12 +164,12 @@ class Lookup:
             self._dht.searches.start(search)
 
         def entered(outcome: Outcome) -> None:
-            near = (*outcome.closest, *self._lobby.table)
-            met([entry for entry in near if entry.role == topic])
+            met([entry for entry in outcome.closest if entry.role == topic])
 
         def met(entries: list[Entry]) -> None:
             if role.forwarder is not None and role.forwarder.place is place:
-                k, gates = self._ctx.config.dht.k, [entry.contact for entry in entries]
+                k, near = self._ctx.config.dht.k, [entry.contact for entry in entries]
+                gates = [*near, *self._heard_of(topic)]
                 further = lambda entries: self._look_further(place, again)  # noqa: E731
                 self.find(topic, place.table.own, further, k, gates)
 
@@ -219,6 +220,10 @@ class Lookup:
     def refresh_lobby(self, period: int) -> None:
         if self._lobby_pace.is_due(period, self._config.refresh_periods, 1):
             self.announce_lobby(again=True)
+
+    def _heard_of(self, topic: Topic) -> list[Contact]:
+        """Forwarders of a topic that announced themselves to this peer, as to a host of it."""
+        return [entry.contact for entry in self._lobby.table if entry.role == topic]
 
     def _everybody(self) -> tuple[Neighbour, ...]:
         return tuple(Neighbour(contact, LOBBY) for contact in self._dht.known())
