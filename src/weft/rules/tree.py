@@ -29,6 +29,9 @@ from enum import Enum
 
 from weft.ids import PeerId
 
+SHAPER_KNOWN_MS = 60_000
+"""guess: a publisher that has been heard of for so long may shape a tree; names cost nothing, and
+so many at once as an attack needs are bounded (`recent.py`)."""
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
@@ -78,12 +81,23 @@ def shapes_tree(
     return shaper is None or publisher <= shaper or now_ms - heard_ms > quiet_ms
 
 
-def is_wave(number: int, published_ms: int, before_ms: int | None, every_ms: int) -> bool:
+def may_shape(known_ms: int, topic_ms: int) -> bool:
+    """Whether a publisher that was first heard of so long ago may take the role, where the topic's
+    first event came so long ago: one new name after the other, each the smallest and heard of at
+    several places first, would else tear the tree each time (`sim/attacks.py`, replay)."""
+    return known_ms >= min(SHAPER_KNOWN_MS, topic_ms // 2)
+
+
+def is_wave(
+    number: int, published_ms: int, before_ms: int | None, every_ms: int, was_shaper: bool
+) -> bool:
     """Whether an event of the shaping publisher's is a wave: the first one, or the first in a
     stretch of `every_ms` by the publisher's clock. `before_ms`: when the event numbered just
-    before it was published; a member that has not seen that one cannot tell, and prunes nothing."""
+    before it was published; a member that has not seen that one cannot tell, and prunes nothing.
+    `was_shaper`: the publisher did not take the role over with this event; if it did, a first event
+    of its own says nothing, as with `may_shape`."""
     if number == 1:
-        return True
+        return was_shaper
     return before_ms is not None and before_ms // every_ms != published_ms // every_ms
 
 
