@@ -17,10 +17,11 @@ both are pruned, the cycle falls apart. That goes for two publishers, and for tw
 publisher as soon as delays vary.
 
 Deviation: only some events shape the tree, one at a time. They are called waves. They come from one
-publisher, the one with the smallest id among those heard of lately, and are the first that it
-published in each second or so. All members agree on them without a word, since all see the same
-events. While they do not agree yet, nothing falls apart either: a member keeps the link over which
-the latest wave reached it first, and says so if the other end prunes it.
+publisher, the one with the smallest id among those heard of lately that have been heard of for a
+while, and are the first that it published in each second or so. All members agree on them without a
+word, since all see the same events. While they do not agree yet, nothing falls apart either: a
+member keeps the link over which the latest wave reached it first, and says so if the other end
+prunes it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from enum import Enum
 from weft.ids import PeerId
 
 SHAPER_KNOWN_MS = 60_000
-"""guess: a publisher that has been heard of for so long may shape a tree; names cost nothing, and
-so many at once as an attack needs are bounded (`recent.py`)."""
+"""guess: a publisher that has been heard of for so long may shape a tree; names cost nothing, but
+each has to be kept up for so long."""
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
