@@ -177,6 +177,20 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
     assert walk(66, 1_000)
 
 
+def test_who_asks_again_and_again_to_join_has_others_do_nothing_more() -> None:
+    """Its first request starts the walks of a newcomer; the others cost it and the peer it asks."""
+    rig = member(2, 3, 4, 5)
+    rig.meet(2, 3, 4, 5, 6)
+    for topic in (GENERAL, T):
+        caused = [
+            to
+            for _ in range(200)
+            for to, _ in everything_sent(rig.hear(9, JoinRequest(topic)))
+            if to != 9
+        ]
+        assert len(caused) <= c.Cyclon().join_walks
+
+
 def test_among_few_peers_no_honest_walk_is_refused() -> None:
     """All walks of two peers go over one link. (A lookup whose walk was refused took 5 s.)"""
     group = Group(2)

@@ -77,7 +77,8 @@ def test_a_silent_one_loses_it() -> None:
 
 
 def test_the_first_event_of_a_publisher_is_a_wave() -> None:
-    assert tree.is_wave(1, 12_345, None, QUIET_MS)
+    assert tree.is_wave(1, 12_345, None, QUIET_MS, True)
+    assert not tree.is_wave(1, 12_345, None, QUIET_MS, False)  # who is heard of for the first time
 
 
 @given(st.lists(st.integers(0, 2 * QUIET_MS), min_size=2, max_size=30))
@@ -87,17 +88,17 @@ def test_in_each_stretch_of_time_there_is_one_wave(pauses: list[int]) -> None:
         now += pause
         times.append(now)
     numbered = list(enumerate(pairwise(times), start=2))
-    waves = [b for number, (a, b) in numbered if tree.is_wave(number, b, a, QUIET_MS)]
+    waves = [b for number, (a, b) in numbered if tree.is_wave(number, b, a, QUIET_MS, True)]
     stretches = [at // QUIET_MS for at in [times[0], *waves]]
     assert stretches == sorted(set(stretches)) == sorted({at // QUIET_MS for at in times})
 
 
 def test_who_does_not_know_the_event_before_cannot_tell() -> None:
-    assert not tree.is_wave(2, 10 * QUIET_MS, None, QUIET_MS)
+    assert not tree.is_wave(2, 10 * QUIET_MS, None, QUIET_MS, True)
 
 
 def test_a_clock_that_was_set_back_shapes_on() -> None:
-    assert tree.is_wave(5, 0, 10 * QUIET_MS, QUIET_MS)
+    assert tree.is_wave(5, 0, 10 * QUIET_MS, QUIET_MS, True)
 
 
 def test_only_a_copy_over_another_link_than_the_firsts_prunes() -> None:
@@ -117,3 +118,9 @@ def test_patience_grows_with_false_alarms_and_comes_back() -> None:
     for _ in range(20):
         waits.append(tree.patience(waits[-1], False, 500))
     assert waits[-1] == 500
+
+
+def test_a_new_name_earns_the_role_by_being_heard_of_for_a_while() -> None:
+    assert tree.may_shape(0, 0)  # the first one
+    assert tree.may_shape(5_000, 10_000) and not tree.may_shape(4_999, 10_000)
+    assert tree.may_shape(60_000, 10**9) and not tree.may_shape(59_999, 10**9)

@@ -17,10 +17,11 @@ both are pruned, the cycle falls apart. That goes for two publishers, and for tw
 publisher as soon as delays vary.
 
 Deviation: only some events shape the tree, one at a time. They are called waves. They come from one
-publisher, the one with the smallest id among those heard of lately, and are the first that it
-published in each second or so. All members agree on them without a word, since all see the same
-events. While they do not agree yet, nothing falls apart either: a member keeps the link over which
-the latest wave reached it first, and says so if the other end prunes it.
+publisher, the one with the smallest id among those heard of lately that have been heard of for a
+while, and are the first that it published in each second or so. All members agree on them without a
+word, since all see the same events. While they do not agree yet, nothing falls apart either: a
+member keeps the link over which the latest wave reached it first, and says so if the other end
+prunes it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from enum import Enum
 
 from weft.ids import PeerId
 
+SHAPER_KNOWN_MS = 60_000
+"""guess: a publisher that has been heard of for so long may shape a tree; names cost nothing, but
+each has to be kept up for so long."""
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
@@ -78,12 +82,23 @@ def shapes_tree(
     return shaper is None or publisher <= shaper or now_ms - heard_ms > quiet_ms
 
 
-def is_wave(number: int, published_ms: int, before_ms: int | None, every_ms: int) -> bool:
+def may_shape(known_ms: int, topic_ms: int) -> bool:
+    """Whether a publisher that was first heard of so long ago may take the role, where the topic's
+    first event came so long ago: one new name after the other, each the smallest and heard of at
+    several places first, would else tear the tree each time (`sim/attacks.py`, replay)."""
+    return known_ms >= min(SHAPER_KNOWN_MS, topic_ms // 2)
+
+
+def is_wave(
+    number: int, published_ms: int, before_ms: int | None, every_ms: int, was_shaper: bool
+) -> bool:
     """Whether an event of the shaping publisher's is a wave: the first one, or the first in a
     stretch of `every_ms` by the publisher's clock. `before_ms`: when the event numbered just
-    before it was published; a member that has not seen that one cannot tell, and prunes nothing."""
+    before it was published; a member that has not seen that one cannot tell, and prunes nothing.
+    `was_shaper`: the publisher did not take the role over with this event; if it did, a first event
+    of its own says nothing, as with `may_shape`."""
     if number == 1:
-        return True
+        return was_shaper
     return before_ms is not None and before_ms // every_ms != published_ms // every_ms
 
 

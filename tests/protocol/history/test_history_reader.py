@@ -8,6 +8,7 @@ from history_kit import T, Town, hear, history, routed, sealed
 from weft.documents.descriptor import SealedEvent, seal_event
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, cid_of
+from weft.protocol import seam
 from weft.protocol.history import reader, server
 from weft.protocol.history.reader import PageRequest
 from weft.protocol.publication import RouteEvent
@@ -292,3 +293,31 @@ def test_a_reader_that_is_far_behind_leaves_what_comes_to_the_pages() -> None:
     assert left > 0
     assert [cid for _, cid in town.delivered(2)] == town.stream(0)
     assert town.peer(2).counters["history_given_up"] == 0
+
+
+class Mute:
+    """A member that does what it should, but for answering who asks it for pages."""
+
+    def __init__(self, honest: seam.Machine) -> None:
+        self._honest = honest
+
+    def handle(self, fact: seam.Input, now: seam.Millis) -> list[seam.Effect]:
+        if isinstance(fact, seam.Received) and isinstance(fact.message, PageRequest):
+            return []
+        return self._honest.handle(fact, now)
+
+
+def test_silent_members_cost_a_reader_one_question_each() -> None:
+    """With three questions each, and the same members at each turn, eight of them kept a reader
+    from the past for four minutes."""
+    town = Town(11)
+    town.subscribe(*range(10))
+    town.run(30_000)
+    backlog(town, 0, 300)
+    town.run(10_000)
+    for number in range(1, 9):
+        machine = town.nodes[number].machine
+        assert machine is not None
+        town.nodes[number].machine = Mute(machine)
+    town.subscribe(10, since="beginning")
+    assert town.run_while(lambda: len(town.delivered(10)) < 300, 500, 60_000)

@@ -182,17 +182,37 @@ def test_only_one_publisher_shapes_the_tree() -> None:
     rig = member(2, 3, 4)
     for publisher in (8, 7, 9):  # the smallest id counts
         rig.hear(2, Payload(T, event(publisher, 1), 1))
+    rig.now += rig.peer.config.dissemination.shaper_quiet_ms
+    waves = {number: event(number, 2, published_ms=rig.now) for number in (8, 7, 9)}
+    for run in waves.values():
+        rig.hear(2, Payload(T, run, 1))
     for publisher in (8, 9):
-        assert sent(rig.hear(3, Payload(T, event(publisher, 1), 1)), Prune) == []
-    assert told(rig.hear(4, Payload(T, event(7, 1), 1)), Prune) == [4]
+        assert sent(rig.hear(3, Payload(T, waves[publisher], 1)), Prune) == []
+    assert told(rig.hear(4, Payload(T, waves[7], 1)), Prune) == [4]
 
 
 def test_another_publisher_takes_over_when_that_one_is_silent() -> None:
     rig = member(2, 3)
+    quiet_ms = rig.peer.config.dissemination.shaper_quiet_ms
+    for publisher in (7, 8):
+        rig.hear(2, Payload(T, event(publisher, 1), 1))
+    rig.now += quiet_ms + 1
+    run = event(8, 2, published_ms=rig.now)
+    rig.hear(2, Payload(T, run, 1))
+    assert told(rig.hear(3, Payload(T, run, 1)), Prune) == [3]
+
+
+def test_new_names_shape_no_tree_that_stands() -> None:
+    """Each of them might be the smallest, and heard of in several places first: the wave would tear
+    the tree where they meet."""
+    rig = member(2, 3)
     rig.hear(2, Payload(T, event(7, 1), 1))
-    rig.now += rig.peer.config.dissemination.shaper_quiet_ms + 1
-    rig.hear(2, Payload(T, event(8, 1), 1))
-    assert told(rig.hear(3, Payload(T, event(8, 1), 1)), Prune) == [3]
+    rig.now += 60_000
+    for number in (1, 2):
+        rig.now += rig.peer.config.dissemination.shaper_quiet_ms + 1
+        run = event(6, number, published_ms=rig.now)
+        rig.hear(2, Payload(T, run, 1))
+        assert told(rig.hear(3, Payload(T, run, 1)), Prune) == []
 
 
 def test_a_repaired_event_is_announced_instead_of_pushed() -> None:
@@ -354,6 +374,64 @@ def test_what_a_silent_feed_may_bring_is_fetched_on_the_side_before_a_link_is_gr
     effects = rig.wait(7 * timeout)
     assert sent(effects, Want) + sent(effects, Graft) == []
     assert lazy(rig) == [3]
+
+
+def test_a_silent_feed_is_doubted_for_all_that_it_should_bring() -> None:
+    """Doubted for each publisher anew, one neighbour that fell silent made two events of each
+    publisher late."""
+    rig = fed()
+    rig.hear(2, Payload(T, event(8, 1), 1))
+    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    rig.hear(3, IHave(T, [span(9, 3, 3)]))
+    rig.wait(4 * timeout)
+    rig.hear(3, IHave(T, [span(8, 2, 2)]))
+    assert sent(rig.wait(timeout + 1), Want) == [
+        (3, Want(T, [span(9, 3, 3)])),
+        (3, Want(T, [span(8, 2, 2)])),
+    ]
+    rig.hear(3, Repair(T, [event(9, 3), event(8, 2)]))
+    rig.hear(3, IHave(T, [span(8, 3, 3)]))  # now it is not waited for
+    assert sent(rig.wait(timeout // 2), Want) == [(3, Want(T, [span(8, 3, 3)]))]
+    assert told(rig.wait(4 * timeout), Graft)[:1] == [3]
+
+
+def test_lies_about_events_that_are_not_published_yet_make_nobody_patient() -> None:
+    """Each seemed to come over the tree, late: a member that was lied to waited up to 8 s."""
+    rig = fed()
+    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    for number in range(3, 7):
+        rig.hear(3, IHave(T, [span(9, number, number)]))
+        assert told(rig.wait(10 * timeout), Graft)[:1] == [3]
+        rig.hear(2, Payload(T, event(9, number, published_ms=rig.now), 1))
+        make_lazy(rig, 3)
+
+
+def test_an_announcer_is_asked_for_what_it_announced_alone() -> None:
+    """A liar announces what is to come. Once it is given up, nobody else is asked for that."""
+    rig = fed(2, 3, 4)
+    make_lazy(rig, 4)
+    timeout = rig.peer.config.dissemination.graft_timeout_ms
+    rig.hear(3, IHave(T, [span(9, 3, 3)]))
+    rig.hear(4, IHave(T, [span(9, 3, 50)]))
+    rig.hear(2, Payload(T, event(9, 3), 1))
+    asked = everything_sent(rig.wait(10 * timeout))
+    assert [to for to, message in asked if isinstance(message, Want | Graft)][:1] == [4]
+    tree(rig).forget_announcer(contact(4).peer)
+    asked = everything_sent(rig.wait(30 * timeout))
+    assert [to for to, message in asked if isinstance(message, Want | Graft)] == []
+
+
+def test_a_feed_that_is_given_up_is_replaced_first() -> None:
+    """It may be whole, and the only way to other members."""
+
+    def grafted(given_up: int) -> list[int]:
+        rig = fed(2, 3, 4)
+        make_lazy(rig, 4)
+        tree(rig).part_with(contact(given_up).peer)
+        return sorted(told(rig.do(seam.TimerFired(seam.Timer("nothing"))), Graft))
+
+    assert grafted(2) == [3, 4]
+    assert grafted(4) == []
 
 
 def test_what_the_feed_has_passed_over_is_lost_and_asked_for_at_once() -> None:

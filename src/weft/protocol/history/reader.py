@@ -131,6 +131,8 @@ _FIRST_STEP = 8
 """guess: how far below the heads the first of them lies."""
 _ASKED_AGAIN_MAX = 2
 """guess: then the source is left."""
+_SILENT_MAX = 64
+"""guess: members remembered that did not answer; more than readings try in some minutes."""
 _SOURCES_MAX = 8
 """guess: members tried for one reading."""
 _ASKED_TO_BEGIN_MAX = 8
@@ -249,6 +251,7 @@ class Reader:
         "_reach",
         "_request",
         "_round_trip",
+        "_silent",
         "_since",
         "_source",
         "_state",
@@ -308,6 +311,7 @@ class Reader:
         self._inbox: deque[_Page] = deque()  # what has come, and is not taken in yet
         self._far = False  # so far behind that pages bring what is new
         self._failed: dict[PeerId, None] = {}
+        self._silent: BoundedDict[PeerId, None] = BoundedDict(_SILENT_MAX)  # they come last
         self._asked_at: Millis = 0
         self._asked_again = 0
         self._round_trip = RoundTrip()
@@ -597,6 +601,7 @@ class Reader:
         if message.part != self._part:  # one before it got lost, or came twice
             self._ctx.counters["history_pages_astray"] += 1
             return
+        self._silent.pop(sender.peer, None)
         if not message.part:
             self._round_trip.note(self._ctx.now - self._asked_at)
         if not self._believes(message):
@@ -736,13 +741,20 @@ class Reader:
                 self._fetch.want(self._topic, [cid], source)
 
     def on_timeout(self, serial: int) -> None:
-        """Question or answer may have got lost: ask once or twice more, then another member."""
+        """Question or answer may have got lost: ask once or twice more, then another member; at
+        once, if this one was silent before, or has not answered yet and others may."""
         source = self._source
         if source is None or serial != self._request:
             return
         if self._ctx.now < self._asked_at + self._patience():
             return  # the timer of an earlier attempt
-        if self._asked_again < _ASKED_AGAIN_MAX:
+        known = self._after is not None and source.peer not in self._silent
+        self._silent.renew(source.peer, None)
+        others = any(
+            one.peer not in self._failed and one.peer not in self._silent
+            for one in self.to_begin_with()
+        )
+        if self._asked_again < _ASKED_AGAIN_MAX and (known or not others):
             self._ask(source, self._asked_again + 1)
         else:
             self._leave(source)
@@ -830,6 +842,7 @@ class Reader:
         """Ask a member that has not failed; if none is left, the one that has pruned a part. Those
         that keep no history are no sources, so that any number of them is gone through."""
         left = [c for c in self.to_begin_with() if c.peer not in self._failed]
+        left.sort(key=lambda one: one.peer in self._silent)
         source = left[0] if left and len(self._failed) < _SOURCES_MAX else None
         if source is None and self._pruned is not None:
             source = self._pruned

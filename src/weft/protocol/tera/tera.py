@@ -41,6 +41,7 @@ from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answe
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import SCHEMES, Scheme, Timer
+from weft.protocol.spread import MISSING
 from weft.protocol.tera.access_points import (
     LOOKUP,
     LOOKUP_LATE,
@@ -61,7 +62,7 @@ from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.size import SampleReply, SampleWalk
 from weft.protocol.tera.stan import AdoptMe, CollectReply, CollectWalk, InLink, StanMessage
 from weft.protocol.tera.topic import TopicState
-from weft.protocol.tera.tree import MISSING, Behind, Graft, Level, Prune
+from weft.protocol.tera.tree import Behind, Graft, Level, Prune
 from weft.protocol.wire import LIST_MAX, OfTopic, Payload, Span, span_of
 
 AccessPointMessage: TypeAlias = Union[
@@ -438,7 +439,7 @@ class Tera(Routing):
     def _on_missing_timer(self, timer: Timer) -> None:
         state = self.topics.get(timer.topic)
         if state is not None:
-            state.on_missing_timer()
+            state.on_missing_timer(timer.serial)
 
     # --- looking at it ----------------------------------------------------------------------------
 

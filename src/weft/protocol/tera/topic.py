@@ -38,6 +38,7 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.seam import Millis, Scheme
+from weft.protocol.spread import Spread
 from weft.protocol.subscriptions import TopicPart
 from weft.protocol.tera.access_points import Hint
 from weft.protocol.tera.announcements import Announcer
@@ -45,7 +46,7 @@ from weft.protocol.tera.links import LinkReply, Links
 from weft.protocol.tera.questions import Overdue, Passed
 from weft.protocol.tera.size import Size
 from weft.protocol.tera.stan import Acquaintances, CollectReply, Stan
-from weft.protocol.tera.tree import Behind, Graft, Level, Prune, Spread, Tree
+from weft.protocol.tera.tree import Behind, Graft, Level, Prune, Tree
 from weft.protocol.wire import HOPS_MAX, Span
 from weft.rules import tera
 from weft.rules.capacity import FANOUT_LEAST, popularity_told, scaled
@@ -294,9 +295,9 @@ class TopicState(TopicPart):
         if self.tree is not None:
             self.tree.on_passed(sender, message)
 
-    def on_missing_timer(self) -> None:
+    def on_missing_timer(self, serial: int) -> None:
         """Events that should have come by now may be asked for."""
-        self._scheme.on_missing_timer()
+        self._scheme.on_missing_timer(serial)
         self._shun(self._silence.liars())
 
     def on_far_behind(self, far: bool) -> None:
@@ -373,6 +374,7 @@ class TopicState(TopicPart):
             return
         for peer in peers:
             if len(self.links.linked) > 1 or len(self.view) > 1:
+                self.tree.part_with(peer)
                 self.links.shun(peer)
                 self.tree.forget_announcer(peer)
 

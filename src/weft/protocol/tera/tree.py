@@ -26,6 +26,11 @@ While it is unclear which link should bring an event, it is fetched on the side 
 neighbour that has nothing to do with it may not answer. A link that was grafted for an event that
 came over the tree after all is pruned again.
 
+Neighbours may lie. A feed that was silent when it was asked is doubted for all publishers at once,
+and what it should bring is fetched on the side until it brings something. Who announced an event is
+asked for it, and nobody else; an event that is dated after it was asked for does not make a member
+more patient. A link that is given up is replaced first, by all others, until the next wave.
+
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
 
@@ -49,12 +54,7 @@ Deviation: no optimisation by hop counts, which trades duplicates for depth; ann
 of numbers and are gathered for a short while. In a topic so small that all members are linked to
 each other, the tree begins as a star around the first publisher (`begin_as_star`).
 
-**Other schemes.** *Flood* is TERA's reference (Section 4.3.2: out-degree = view size), *gossip*
-sends each new event to a fixed number of random neighbours. Both go over a view of the topic's
-overlay, StaN's or Cyclon's moving one (`Spread`); what they miss, the repair of `recent.py` brings.
-If a later event of the same publisher came first, its sender is asked for those before it: the
-repair of view exchanges takes up to a cycle, and events wait for earlier ones not as long
-(`delivery.py`).
+Members of a topic may choose another scheme than the tree (`protocol/spread.py`).
 
 The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
 """
@@ -63,7 +63,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -76,6 +76,7 @@ from weft.protocol.delivery import GRAFT, PRUNE
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
+from weft.protocol.spread import MISSING
 from weft.protocol.tera.announcements import Announcer, Gathered
 from weft.protocol.tera.questions import EventKey, LifeKey, Overdue, Passed, Questions
 from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
@@ -113,11 +114,6 @@ class Level(Message, frozen=True, tag=59):
     seen: Statements
 
 
-# --- timers ---------------------------------------------------------------------------------------
-
-MISSING = "tree.missing"
-"""An announced event has not come in time."""
-
 # --- state ----------------------------------------------------------------------------------------
 
 _REATTACH = stream_of("tree.reattach")
@@ -153,8 +149,8 @@ class _Feed(Struct):
     peer: PeerId
     first: int  # number that came over it
     last: int
+    lag: Millis  # the least time between an event's date there and its arrival here
     behind: Millis | None = None  # when another member first offered a later event
-    doubted: bool = False  # it was silent, and what it may bring was asked for on the side
 
 
 class _Awaited(Struct):
@@ -166,7 +162,8 @@ class _Awaited(Struct):
     since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
     promised: dict[PeerId, deque[Stretch]] = field(default_factory=dict)  # what each announced
-    asked: int = 0  # times, since any of them came
+    asked: int = 0  # times, since any of them came …
+    asked_ms: Millis = 0  # … for the first time then
     tried: dict[PeerId, None] = field(default_factory=dict)  # announcers that were asked
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
     lost: int = 0  # up to this number, what the feed has passed over was asked for at once
@@ -174,15 +171,32 @@ class _Awaited(Struct):
     asked_feed: Millis = 0  # … and when
     fetched: int = 0  # the number that was asked for on the side last
 
+    def promisers(self) -> list[Contact]:
+        """The announcers that may have the first of these events: an earlier one says nothing."""
+        told = self.promised
+        found = [
+            contact
+            for peer, contact in self.announcers.items()
+            if any(last >= self.first for _, last in told[peer])
+        ]
+        return found or list(self.announcers.values())  # they have promised very much
+
+    def forget(self, peer: PeerId) -> None:
+        """Nothing is expected of an announcer any more, nor what it alone has promised."""
+        for of in (self.announcers, self.promised, self.tried):
+            of.pop(peer, None)
+        self.last = max((last for told in self.promised.values() for _, last in told), default=0)
+
 
 class Tree:
     """Eager and lazy links of one peer in one topic."""
 
     __slots__ = (
-        *("_announce", "_announce_all", "_announcer", "_awaited", "_ctx", "_far_behind", "_feeds"),
-        *("_missing_armed", "_multi_topic", "_orphan", "_parent", "_patience_ms", "_pruned"),
-        *("_questions", "_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence"),
-        *("_spared", "_told", "_topic", "_wave", "eager", "lazy"),
+        *("_announce", "_announce_all", "_announcer", "_awaited", "_ctx", "_doubted"),
+        *("_far_behind", "_feeds", "_first_ms", "_known", "_missing", "_multi_topic"),
+        *("_orphan", "_parent", "_patience_ms", "_pruned", "_pushed_ms", "_questions"),
+        *("_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence", "_spared"),
+        *("_told", "_topic", "_wave", "eager", "lazy"),
     )
 
     def __init__(
@@ -206,6 +220,9 @@ class Tree:
         self._told: dict[PeerId, Millis] = {}  # when a `Prune` was sent over them last
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
+        self._pushed_ms: Millis = 0  # when an event was last pushed
+        self._known: BoundedDict[PeerId, Millis] = BoundedDict(_FEEDS_MAX)  # publishers, since when
+        self._first_ms: Millis | None = None  # when the topic's first event came here
         self._wave: EventKey | None = None  # the latest one
         self._parent: PeerId | None = None  # the neighbour that brought the wave first
         self._orphan = False  # the wave came, but over no link yet
@@ -215,7 +232,9 @@ class Tree:
         self._awaited: dict[LifeKey, _Awaited] = {}
         self._questions = Questions(ctx, topic, recent, self.eager, self.lazy, self._feed_of)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
-        self._missing_armed = False
+        self._missing: tuple[int, Millis] | None = None  # the timer's serial, and when it is due
+        # Links that were silent when they were asked, and since when.
+        self._doubted: dict[PeerId, Millis] = {}
         self._far_behind = False  # this member reads the past
         self._spared: dict[PeerId, None] = {}  # links that shall announce to it meanwhile
         self._resuming: dict[PeerId, None] = {}  # links that were told to push again
@@ -227,16 +246,18 @@ class Tree:
         """Pass on a run that is new to this member."""
         if self._awaited and self.is_untried:
             self._spare_announcers(run)
+        self._pushed_ms = self._ctx.now
+        was_shaper = self._shaper in (run.publisher, None)
         self._note_shaper(run.publisher)
         if run.publisher == self._shaper:
-            self._note_wave(run, source)
+            self._note_wave(run, source, was_shaper)
         if source is not None and source in self.lazy:
             self._take_back(source)
         key = run.publisher, run.incarnation
         if source is not None:
             self._note_feed(key, run, source)
         if self._awaited:
-            self._note_arrival(key, source)
+            self._note_arrival(run, source)
         if self._questions:
             self._questions.came(key, run.last)
         if source is None or self.passes_on(source):
@@ -281,7 +302,7 @@ class Tree:
         it on all links instead. Neighbours that have asked about it are pushed to."""
         key = run.publisher, run.incarnation
         if self._awaited:
-            self._note_arrival(key, repairer)
+            self._note_arrival(run, repairer)
         if self._questions:
             message = Payload(self._topic, run, 1)
             for peer in self._questions.take(key, run.first, run.last):
@@ -291,9 +312,7 @@ class Tree:
 
     def on_duplicate(self, sender: Contact, run: Run) -> None:
         """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
-        feed = self._feeds.get((run.publisher, run.incarnation))
-        if feed is not None and feed.doubted and feed.peer == sender.peer:
-            feed.doubted = False  # it was only slow
+        if self._doubted.pop(sender.peer, None) is not None:  # it was only slow
             usual_ms = self._ctx.config.dissemination.graft_timeout_ms
             self._patience_ms = rules.patience(self._patience_ms, True, usual_ms)
         if self._orphan and _key(run) == self._wave and self._is_linked(sender.peer):
@@ -344,6 +363,7 @@ class Tree:
         # No link brings anything to a member that has had no event: the publisher passed it by.
         gathered_ms = ctx.config.dissemination.lazy_delay_ms
         patience_ms = gathered_ms if self.is_untried else self._patience_ms
+        soonest: Millis | None = None
         for span in self._recent.lacking(message.spans):
             key = span.publisher, span.incarnation
             awaited = self._awaited.get(key)
@@ -351,8 +371,9 @@ class Tree:
                 if len(self._awaited) >= _AWAITED_MAX:
                     ctx.counters["missing_forgotten"] += 1
                     return
-                due = ctx.now + patience_ms
+                due = ctx.now + (gathered_ms if self._is_feed_doubted(key) else patience_ms)
                 awaited = self._awaited[key] = _Awaited(span.first, span.last, due, ctx.now)
+                soonest = due if soonest is None else min(soonest, due)
             awaited.first = min(awaited.first, span.first)
             awaited.last = max(awaited.last, span.last)
             if len(awaited.announcers) < ctx.config.links.most:
@@ -363,8 +384,8 @@ class Tree:
             if feed is not None and feed.peer == sender.peer and span.last > feed.last:
                 del self._feeds[key]  # its other end announces, so it does not push
             self._ask_for_losses(key, awaited)
-        if self._awaited and not self._missing_armed:
-            self._arm_missing(patience_ms)
+        if soonest is not None:
+            self._arm_missing(soonest)
 
     @property
     def topic(self) -> Topic:
@@ -378,9 +399,11 @@ class Tree:
         yield _spans(lazy), [*self.lazy.values(), *readers]
         yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
 
-    def on_missing_timer(self) -> None:
+    def on_missing_timer(self, serial: int) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
-        self._missing_armed = False
+        if self._missing is None or self._missing[0] != serial:
+            return  # an earlier one has done it
+        self._missing = None
         ctx = self._ctx
         asked: _Asked = {}
         for key, awaited in list(self._awaited.items()):
@@ -404,8 +427,7 @@ class Tree:
         self._send_grafts(asked)
         self._questions.send()
         if self._awaited:
-            soonest = min(awaited.due for awaited in self._awaited.values())
-            self._arm_missing(max(1, soonest - ctx.now))
+            self._arm_missing(min(awaited.due for awaited in self._awaited.values()))
 
     def on_overdue(self, sender: Contact, message: Overdue) -> None:
         """A neighbour asks whether events come to it over the tree."""
@@ -498,8 +520,10 @@ class Tree:
         self.lazy.pop(peer, None)
         found = self._questions.link_gone(peer, broken=True)
         self._end_feeds(peer)
-        for links in (self._pruned, self._told, self._spared, self._resuming, self._readers):
+        for links in (self._pruned, self._told, self._doubted):
             links.pop(peer, None)
+        for some in (self._spared, self._resuming, self._readers):
+            some.pop(peer, None)
         if peer == self._parent:
             self._parent = None
         if was_fed and not self.eager and self.lazy:
@@ -512,9 +536,7 @@ class Tree:
     def busy(self) -> bool:
         """Whether events came within the last cycle: links shall not move under them."""
         ctx = self._ctx
-        return self._shaper is not None and (
-            ctx.now - self._shaper_heard < ctx.config.cyclon.cycle_ms
-        )
+        return self._shaper is not None and ctx.now - self._pushed_ms < ctx.config.cyclon.cycle_ms
 
     def carries(self, peer: PeerId) -> bool:
         """Whether the tree would lose a branch with this link; before there were events, none."""
@@ -559,16 +581,22 @@ class Tree:
     def _note_shaper(self, publisher: PeerId) -> None:
         """Of the publishers heard of lately, the one with the smallest id is the shaper."""
         now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
+        if publisher not in self._known:
+            self._first_ms = now if self._first_ms is None else self._first_ms
+            self._known[publisher] = now
         if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
-            self._shaper = publisher
-            self._shaper_heard = now
+            known_ms, topic_ms = now - self._known[publisher], now - (self._first_ms or 0)
+            if publisher == self._shaper or rules.may_shape(known_ms, topic_ms):
+                self._shaper = publisher
+                self._shaper_heard = now
 
-    def _note_wave(self, run: Run, source: PeerId | None) -> None:
-        """If this run shapes the tree, the link that brought it is in the tree."""
+    def _note_wave(self, run: Run, source: PeerId | None, was_shaper: bool) -> None:
+        """If this run shapes the tree, the link that brought it is in the tree. `was_shaper`: its
+        publisher had the role before, or nobody had it."""
         before = self._recent.before(run)
         before_ms = before.published_ms if before is not None else None
         every_ms = self._ctx.config.dissemination.shaper_quiet_ms
-        if rules.is_wave(run.first, run.published_ms, before_ms, every_ms):
+        if rules.is_wave(run.first, run.published_ms, before_ms, every_ms, was_shaper):
             self._wave, self._parent = _key(run), None
             if source is not None and self._is_linked(source):
                 self._adopt(source)
@@ -597,11 +625,13 @@ class Tree:
 
     def _note_feed(self, key: LifeKey, run: Run, source: PeerId) -> None:
         """A new run came over this link."""
-        feed = self._feeds.get(key)
+        feed, lag = self._feeds.get(key), self._ctx.now - run.published_ms
+        if feed is not None and lag > feed.lag:
+            lag = feed.lag
         if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last, feed.behind, feed.doubted = run.last, None, False
+            feed.last, feed.lag, feed.behind = run.last, lag, None
         elif self._is_linked(source):
-            self._feeds.renew(key, _Feed(source, run.first, run.last))
+            self._feeds.renew(key, _Feed(source, run.first, run.last, lag))
 
     def _move_feeds(self, peer: PeerId) -> None:
         """This link was pruned, so it closed a cycle with the link to the parent: from now on the
@@ -648,33 +678,56 @@ class Tree:
         now, event = self._ctx.now, (*key, awaited.first)
         if awaited.asked or self.is_untried or now - awaited.since >= _FEED_PATIENCE_MS:
             return False
-        if awaited.probed != awaited.first:
+        is_new = awaited.probed != awaited.first
+        if is_new:
             awaited.probed, awaited.asked_feed = awaited.first, now
-            awaited.due = now + self._patience_ms
-            promised = ((peer, awaited.promised[peer]) for peer in awaited.announcers)
-            announcers = [
-                peer for peer, told in promised if any(last >= awaited.first for _, last in told)
-            ]
-            return bool(self._questions.ask(event, announcers))
-        heard_at, patience_ms = self._silence.heard_at, _SILENT_PATIENCE * self._patience_ms
+            self._questions.ask(event, [one.peer for one in awaited.promisers()])
         links = self._questions.waits_for(event)
-        if links and awaited.fetched != awaited.first and self._questions.strays(event):
+        doubted = any(map(self._is_doubted, links))
+        if links and (doubted or (not is_new and self._questions.strays(event))):
             self._fetch(event, awaited)
-        heard = [max(awaited.asked_feed, heard_at(peer) or 0) for peer in links]
-        due = max(heard, default=now - patience_ms) + patience_ms
-        feed = self._feeds.get(key)
-        if due <= now and feed is not None and feed.peer in links and not feed.doubted:
-            feed.doubted, awaited.asked_feed = True, now
+        if is_new:
+            awaited.due = now + self._patience_ms
+            return bool(links)
+        patience_ms = _SILENT_PATIENCE * self._patience_ms
+        due = max((self._heard_ms(peer, awaited) for peer in links), default=now - patience_ms)
+        due += patience_ms
+        feed = self._feed_of(key)
+        if due <= now and feed in links and not self._is_doubted(feed):
+            self._doubt(feed)
+            self._fetch(event, awaited)
             due = now + patience_ms
-            self._fetch(event, awaited)
         awaited.due = max(due, now + 1)
         return due > now
+
+    def _heard_ms(self, link: PeerId, awaited: _Awaited) -> Millis:
+        """From when on a link that was asked about events counts as silent."""
+        if self._is_doubted(link):
+            return self._doubted[link]
+        return max(awaited.asked_feed, self._silence.heard_at(link) or 0)
+
+    def _is_doubted(self, link: PeerId) -> bool:
+        since = self._doubted.get(link)
+        return since is not None and (self._silence.heard_at(link) or 0) <= since
+
+    def _is_feed_doubted(self, key: LifeKey) -> bool:
+        feed = self._feed_of(key)
+        return feed is not None and self._is_doubted(feed)
+
+    def _doubt(self, link: PeerId) -> None:
+        """A feed was asked and said nothing. So whatever else it should bring, of any publisher, is
+        asked for on the side as well, and after as long again it is no feed."""
+        now = self._ctx.now
+        self._doubted[link] = now
+        for key, awaited in self._awaited.items():
+            if not awaited.asked and self._feed_of(key) == link:
+                awaited.due = now
 
     def _fetch(self, event: EventKey, awaited: _Awaited) -> None:
         """Ask for one event on the side, once, while the tree may still bring it."""
         if awaited.fetched != awaited.first:
             awaited.fetched = awaited.first
-            contact = self._first_announcer(awaited.announcers.values())
+            contact = self._first_announcer(awaited.promisers())
             self._ctx.send(contact, Want(self._topic, [Span(*event, event[2])]))
 
     def _retry_ms(self, awaited: _Awaited) -> Millis:
@@ -690,11 +743,13 @@ class Tree:
             before = next(reversed(awaited.tried))
             if any(first <= awaited.first <= last for first, last in awaited.promised[before]):
                 self._silence.break_promise(before)
+        if not awaited.asked:
+            awaited.asked_ms = self._ctx.now
         awaited.asked += 1
-        left = [one for one in awaited.announcers.values() if one.peer not in awaited.tried]
+        left = [one for one in awaited.promisers() if one.peer not in awaited.tried]
         if not left:
             awaited.tried.clear()
-            left = list(awaited.announcers.values())
+            left = awaited.promisers()
         contact = self._first_announcer(left)
         awaited.tried[contact.peer] = None
         return contact
@@ -731,15 +786,26 @@ class Tree:
     def forget_announcer(self, peer: PeerId) -> None:
         """This member announces what it does not have: nothing is expected of it any more."""
         for key, awaited in list(self._awaited.items()):
-            if awaited.announcers.pop(peer, None) is not None and not awaited.announcers:
-                del self._awaited[key]
+            if peer in awaited.announcers:
+                awaited.forget(peer)
+                if awaited.last < awaited.first:
+                    del self._awaited[key]
+                    self._questions.deny((*key, awaited.first))
+
+    def part_with(self, peer: PeerId) -> None:
+        """A link is given up, though it may be whole. What it brings comes around it, nobody knows
+        over which other link: all push, until the next wave shows which of them close cycles."""
+        if any(feed.peer == peer for feed in self._feeds.values()):
+            for contact in [one for other, one in self.lazy.items() if other != peer]:
+                self._graft(contact, [])
 
     def give_up(self, run: Run) -> None:
         """Events came that were announced, and may not be taken: more of them will not, either."""
         self._awaited.pop((run.publisher, run.incarnation), None)
 
-    def _note_arrival(self, key: LifeKey, source: PeerId | None) -> None:
+    def _note_arrival(self, run: Run, source: PeerId | None) -> None:
         """Some events came of a publisher of which more may have been announced."""
+        key = run.publisher, run.incarnation
         awaited = self._awaited.get(key)
         if awaited is None:
             return
@@ -750,7 +816,8 @@ class Tree:
                 self._silence.keep_promise(source)
             usual_ms = self._ctx.config.dissemination.graft_timeout_ms
             false_alarm = source not in awaited.tried
-            self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
+            if not false_alarm or self._published_ms(run) < awaited.asked_ms:
+                self._patience_ms = rules.patience(self._patience_ms, false_alarm, usual_ms)
             if false_alarm:
                 self._undo_grafts(awaited)
             awaited.asked = 0
@@ -764,6 +831,12 @@ class Tree:
             awaited.due = self._ctx.now + self._patience_ms
         else:
             self._ask_for_losses(key, awaited)
+
+    def _published_ms(self, run: Run) -> Millis:
+        """When a run was published, as near as can be told. What was asked for before that was
+        announced by a liar: it does not say that the tree is slow."""
+        feed = self._feeds.get((run.publisher, run.incarnation))
+        return run.published_ms + feed.lag if feed is not None else self._ctx.now
 
     def _undo_grafts(self, awaited: _Awaited) -> None:
         """The tree brought what an announcer was asked for: it is whole without that link."""
@@ -801,9 +874,11 @@ class Tree:
             awaited.first = spans[0].first
         return spans
 
-    def _arm_missing(self, after_ms: Millis) -> None:
-        self._missing_armed = True
-        self._ctx.set_timer(after_ms, MISSING, self._topic)
+    def _arm_missing(self, due: Millis) -> None:
+        """Look then at what is awaited, however long the timer that was set before has to go."""
+        if self._missing is None or due < self._missing[1]:
+            self._missing = self._ctx.next_serial(), due
+            self._ctx.set_timer(max(1, due - self._ctx.now), MISSING, self._topic, self._missing[0])
 
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
@@ -816,69 +891,3 @@ def _spans(announced: _Runs) -> list[Span]:
 
 def _key(run: Run) -> EventKey:
     return run.publisher, run.incarnation, run.first
-
-
-# --- the other schemes ----------------------------------------------------------------------------
-
-
-class View(Protocol):
-    """The neighbours that a member may send to."""
-
-    def contacts(self) -> list[Contact]: ...
-
-    def sample(self, count: int) -> list[Contact]: ...
-
-
-class Spread:
-    """Flood (`fanout` None) or gossip over one topic's view."""
-
-    __slots__ = ("_ctx", "_fanout", "_gaps", "_multi_topic", "_recent", "_topic", "_view")
-
-    def __init__(
-        self,
-        ctx: Context,
-        multi_topic: MultiTopic,
-        topic: Topic,
-        recent: Recent,
-        view: View,
-        fanout: int | None,
-    ) -> None:
-        self._ctx = ctx
-        self._multi_topic = multi_topic
-        self._topic = topic
-        self._recent = recent
-        self._view = view
-        # Which numbers of each publisher may be missing, and the sender of the event after them.
-        self._gaps: BoundedDict[LifeKey, tuple[Span, Contact]] = BoundedDict(_AWAITED_MAX)
-        self._fanout = fanout
-
-    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
-        """Pass on a run that is new to this member."""
-        targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
-        message = Payload(self._topic, run, hops + 1)
-        send = self._multi_topic.push if run.parts else self._ctx.send
-        for contact in targets:
-            if contact.peer not in (source, run.publisher):
-                send(contact, message)
-
-    def push_repaired(self, run: Run, repairer: PeerId) -> None:
-        """Pass on a run that a repair brought."""
-        self.push(run, 0, repairer)
-
-    def note_gap(self, run: Run, source: Contact) -> None:
-        """Events before a run that came from `source` may be missing: they are asked for, unless
-        they come until they would be late on any way."""
-        before = Span(run.publisher, run.incarnation, 1, run.first - 1)
-        if before.last and self._recent.lacking([before]):
-            if not self._gaps:
-                self._ctx.set_timer(
-                    self._ctx.config.dissemination.graft_timeout_ms, MISSING, self._topic
-                )
-            self._gaps.renew((PeerId(run.publisher), run.incarnation), (before, source))
-
-    def on_missing_timer(self) -> None:
-        for before, source in self._gaps.values():
-            wanted = self._recent.lacking([before])
-            if wanted:
-                self._ctx.send(source, Want(self._topic, wanted))
-        self._gaps.clear()

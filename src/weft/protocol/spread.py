@@ -1,0 +1,91 @@
+"""Dissemination without a tree, over a moving view: flood and gossip.
+
+Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
+4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
+neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one; what they
+miss, the repair of `recent.py` brings. Where a later event of the same publisher came, its sender
+is asked for those before it: the repair of view exchanges takes up to a cycle, and events wait for
+earlier ones not as long (`delivery.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from weft.bounded import BoundedDict
+from weft.documents.run import Run
+from weft.ids import Contact, PeerId, Topic
+from weft.protocol.context import Context
+from weft.protocol.multi_topic import MultiTopic
+from weft.protocol.recent import Recent, Want
+from weft.protocol.wire import Payload, Span
+
+MISSING = "tree.missing"
+"""The timer of events that were announced, or passed by, and have not come in time."""
+
+_GAPS_MAX = 1_024
+"""guess: publishers whose gaps are asked about; those of more are left to the repair of view
+exchanges."""
+
+
+class View(Protocol):
+    """The neighbours that a member may send to."""
+
+    def contacts(self) -> list[Contact]: ...
+
+    def sample(self, count: int) -> list[Contact]: ...
+
+
+class Spread:
+    """Flood (`fanout` None) or gossip over one topic's view."""
+
+    __slots__ = ("_ctx", "_fanout", "_gaps", "_multi_topic", "_recent", "_topic", "_view")
+
+    def __init__(
+        self,
+        ctx: Context,
+        multi_topic: MultiTopic,
+        topic: Topic,
+        recent: Recent,
+        view: View,
+        fanout: int | None,
+    ) -> None:
+        self._ctx = ctx
+        self._multi_topic = multi_topic
+        self._topic = topic
+        self._recent = recent
+        self._view = view
+        # Which numbers of each publisher may be missing, and the sender of the event after them.
+        self._gaps: BoundedDict[tuple[PeerId, int], tuple[Span, Contact]] = BoundedDict(_GAPS_MAX)
+        self._fanout = fanout
+
+    def push(self, run: Run, hops: int, source: PeerId | None) -> None:
+        """Pass on a run that is new to this member."""
+        targets = self._view.contacts() if self._fanout is None else self._view.sample(self._fanout)
+        message = Payload(self._topic, run, hops + 1)
+        send = self._multi_topic.push if run.parts else self._ctx.send
+        for contact in targets:
+            if contact.peer not in (source, run.publisher):
+                send(contact, message)
+
+    def push_repaired(self, run: Run, repairer: PeerId) -> None:
+        """Pass on a run that a repair brought."""
+        self.push(run, 0, repairer)
+
+    def note_gap(self, run: Run, source: Contact) -> None:
+        """Events before a run that came from `source` may be missing: they are asked for, unless
+        they come until they would be late on any way."""
+        before = Span(run.publisher, run.incarnation, 1, run.first - 1)
+        if before.last and self._recent.lacking([before]):
+            if not self._gaps:
+                self._ctx.set_timer(
+                    self._ctx.config.dissemination.graft_timeout_ms, MISSING, self._topic
+                )
+            self._gaps.renew((PeerId(run.publisher), run.incarnation), (before, source))
+
+    def on_missing_timer(self, _: int) -> None:
+        for before, source in self._gaps.values():
+            wanted = self._recent.lacking([before])
+            if wanted:
+                self._ctx.send(source, Want(self._topic, wanted))
+        self._gaps.clear()
