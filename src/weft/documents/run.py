@@ -275,6 +275,8 @@ def _signed(topic: Topic, head: Run | Statement, count: int, root: bytes) -> byt
 
 def _root(payloads: tuple[bytes, ...], sizes: list[int]) -> bytes:
     """The root of the hash tree over the payloads, which have these sizes."""
+    if len(sizes) == 1:
+        return sha256(sizes[0].to_bytes(4, "big") + payloads[0]).digest()
     lengths = struct.pack(f">{len(sizes)}I", *sizes)
     level = []
     for at in range(0, len(payloads), _ARITY):

@@ -143,7 +143,8 @@ class FrameReader:
         data, at = self._data, self._at
         start = at + HEADER_BYTES
         if start > len(data):
-            self._keep(HEADER_BYTES)
+            if data:
+                self._keep(HEADER_BYTES)
             return None
         length = int.from_bytes(data[at:start], "big")
         if length > limit:
@@ -152,7 +153,10 @@ class FrameReader:
         if end > len(data):
             self._keep(HEADER_BYTES + length)
             return None
-        self._at = end
+        if end == len(data):  # nearly always: one frame in a record
+            self._data, self._at = b"", 0
+        else:
+            self._at = end
         return data[start:end]
 
     def _keep(self, need: int) -> None:

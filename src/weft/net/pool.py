@@ -97,7 +97,8 @@ class Remote(Struct, eq=False):
         """Frames to send now, joined, and how many they are."""
         frames = self.frames
         if self.queued <= BATCH_BYTES:
-            batch, count = b"".join(frames), len(frames)
+            count = len(frames)
+            batch = frames[0] if count == 1 else b"".join(frames)
             frames.clear()
             self.queued = 0
             return batch, count

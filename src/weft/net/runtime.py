@@ -170,8 +170,10 @@ class Runtime:
             self._look_at_clock(now)
         effects = self._handle(fact, now)
         if isinstance(fact, _PUBLISHING):
-            sends = [effect.message for effect in effects if type(effect) is seam.Send]
-            self._routed = sum(isinstance(message, PAYLOAD_KINDS) for message in sends)
+            self._routed = sum(
+                type(effect) is seam.Send and isinstance(effect.message, PAYLOAD_KINDS)
+                for effect in effects
+            )
         self._carry_out(effects)
         if self._life.watched:
             self._life.look()

@@ -306,7 +306,7 @@ class Subscription:
                 raise failure
             if self._closed:
                 raise StopAsyncIteration
-            if self._caller not in (None, asyncio.current_task()):
+            if self._caller is not None and self._caller is not asyncio.current_task():
                 raise UsageError("a callback reads this subscription; subscribe twice")
             await self._seat.wait("two tasks read from one subscription; subscribe twice")
 

@@ -171,7 +171,7 @@ class Channel:
         size = _lib.SSL_read(self._ssl, room, RECORD_BYTES)
         if size > 0:
             self._unread -= 1
-            return bytes(_ffi.buffer(room, size))
+            return _ffi.buffer(room, size)[:]
         try:
             self._tls._raise_ssl_error(self._ssl, size)
         except SSL.WantReadError:  # what was whole belonged to the handshake
@@ -201,15 +201,12 @@ class Channel:
 
     def pull(self, most: int = _PULL_SPARE) -> bytes:
         """Ciphertext that waits to go out."""
-        chunks = []
-        while True:
-            room = _room_for("char[]", most)
-            size = _lib.BIO_read(self._out, room, most)
-            if size > 0:
-                chunks.append(bytes(_ffi.buffer(room, size)))
-            if size < most:
-                break
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        room = _room_for("char[]", most)
+        size = _lib.BIO_read(self._out, room, most)
+        if size <= 0:
+            return b""
+        found = _ffi.buffer(room, size)[:]
+        return found if size < most else found + self.pull(most)
 
     def end(self) -> bytes:
         """Close this half: the ciphertext of close_notify. Reading goes on."""

@@ -432,17 +432,17 @@ class Recent:
             return verify_run(self._topic, run) or Verdict.FORGED
         if run.published_ms <= life.forgotten_ms:
             return Verdict.OLD
-        last = run.last
-        held = life.holding(run.first)
+        believed = vouched and life.may_vouch(run)  # then nothing of it was seen
+        held = None if believed else life.holding(run.first)
         if held is not None and held.run == run:
             return Verdict.COPY
-        believed = vouched and life.may_vouch(run)
         if life.word_from and (not believed or now - life.word_since >= WORD_MS):
             self._hold_to_word(life)
             believed = believed and life.may_vouch(run)
             held = life.holding(run.first)
         if believed:
             return vouched_run(self._topic, run) or Verdict.FORGED
+        last = run.last
         if held is None and life.has_seen(run.first) and life.has_seen(last):
             return Verdict.OLD
         proven = verify_run(self._topic, run)

@@ -83,3 +83,26 @@ def test_a_message_has_room_for_so_many_spans() -> None:
             rig.hear(4, Payload(topic, event(9, 2 * number, topic=topic), 1))
     pages = [message for to, message in sent(rig.wait(LAZY_MS), IHave) if to == 2]
     assert [(page.topic, len(page.spans)) for page in pages] == [(T, gaps), (U, gaps)]
+
+
+def test_while_events_flow_they_are_announced_more_rarely() -> None:
+    rig = member_of_two()
+    rig.hear(4, Payload(T, published(T), 1))
+    assert told(rig.wait(LAZY_MS), IHave) == [2, 3]
+    rig.hear(4, Payload(T, published(T, 2), 1))
+    rig.hear(4, Payload(U, published(U, 2), 1))
+    assert everything_sent(rig.wait(3 * LAZY_MS)) == []
+    rig.hear(4, Payload(T, published(T, 3), 1))
+    both = IHaveOfTopics([Announced(T, [span(9, 2, 3)]), Announced(U, [span(9, 2, 2)])])
+    assert everything_sent(rig.wait(LAZY_MS)) == [(2, both), (3, both)]
+
+
+def test_the_first_event_of_a_publisher_is_announced_as_soon_as_ever() -> None:
+    """A member that no link brings it may lack it."""
+    rig = member_of_two()
+    rig.hear(4, Payload(T, published(T), 1))
+    rig.wait(LAZY_MS)
+    rig.hear(4, Payload(T, published(T, 2), 1))
+    rig.hear(4, Payload(U, published(U), 1))
+    both = IHaveOfTopics([Announced(T, [span(9, 2, 2)]), Announced(U, [span(9, 1, 1)])])
+    assert everything_sent(rig.wait(LAZY_MS)) == [(2, both), (3, both)]

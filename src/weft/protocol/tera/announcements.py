@@ -3,10 +3,13 @@
 A tree announces what it pushes to those of its neighbours that it does not push to (Plumtree's
 lazy links, `tree.py`). A peer in many topics has much the same neighbours in all of them. So its
 trees do not send their announcements themselves: they say here that they have some, and after
-`lazy_delay_ms` those of all topics go out together.
+`lazy_delay_ms` those of all topics go out together. While events flow that is four times as long:
+each frame wakes a process, and nothing is asked for before the tree has had longer than that. The
+first event of a publisher does not wait for so long, since no link may bring it yet.
 
 measured: 10 peers in 200 topics, 1,000 events a second: 8.0 frames per delivery with a message for
-each topic, of which 6.7 were announcements.
+each topic, of which 6.7 were announcements. 500 events a second to nine readers: with one in 50 ms,
+announcements were 19 to 28 % of the frames that came to a reader, and nearly all that left one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from msgspec import Meta, Struct
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.recent import IHave
+from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Message, Span, Spans
 
 
@@ -39,6 +43,8 @@ class IHaveOfTopics(Message, frozen=True, tag=49):
 
 LAZY = "tree.lazy"
 """What was gathered is announced."""
+_FLOWING = 4
+"""guess: times `lazy_delay_ms` between two announcements."""
 
 Gathered: TypeAlias = tuple[list[Span], list[Contact]]
 """Events, and the neighbours that they are announced to."""
@@ -56,21 +62,32 @@ class Announcing(Protocol):
 class Announcer:
     """Which topics of a peer have something to announce."""
 
-    __slots__ = ("_ctx", "_topics")
+    __slots__ = ("_ctx", "_due", "_rests_until", "_topics")
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._topics: dict[Topic, None] = {}
+        self._due: Millis = 0  # when these are announced
+        self._rests_until: Millis = 0  # after the latest announcements
 
-    def soon(self, topic: Topic) -> None:
-        """There is something to announce in this topic."""
-        if not self._topics:
-            self._ctx.set_timer(self._ctx.config.dissemination.lazy_delay_ms, LAZY, GENERAL)
+    def soon(self, topic: Topic, first: bool) -> None:
+        """There is something to announce in this topic; `first`: of its publisher."""
+        if topic in self._topics and not first:  # nearly always
+            return
+        due = self._ctx.now + self._ctx.config.dissemination.lazy_delay_ms
+        if not first:
+            due = max(due, self._rests_until)
+        if not self._topics or due < self._due:
+            self._due = due
+            self._ctx.set_timer(due - self._ctx.now, LAZY, GENERAL)
         self._topics[topic] = None
 
     def take_topics(self) -> list[Topic]:
         """It is time for these."""
         topics, self._topics = list(self._topics), {}
+        if topics:
+            gathered_ms = self._ctx.config.dissemination.lazy_delay_ms
+            self._rests_until = self._ctx.now + _FLOWING * gathered_ms
         return topics
 
     def announce(self, trees: Iterable[Announcing]) -> None:

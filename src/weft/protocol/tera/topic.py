@@ -205,6 +205,9 @@ class TopicState(TopicPart):
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
         taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
+        if taken is Taken.NEW:
+            self._silence.hear(sender.peer)
+            return
         self._hear_of(sender.peer, (run,))
         if taken is Taken.REFUSED and self.tree is not None:
             self.tree.give_up(run)

@@ -619,7 +619,7 @@ class Tree:
             runs[-1][1] = run.last
         else:
             runs.append([run.first, run.last])
-        self._announcer.soon(self._topic)
+        self._announcer.soon(self._topic, run.first == 1)
 
     # --- what is waited for -----------------------------------------------------------------------
 
