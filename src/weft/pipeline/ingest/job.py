@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -232,8 +232,9 @@ class _Ingest:
         topics = self._names("topics", "topic", named, stated)
         self._step(5)
         held = self._interned(places, pairs, users, topics).transform(dictionary.earliest)
-        with self._merged_once(stated):
-            total = self._add_memberships(held, few=stated <= FEW_PAIRS)
+        few = stated <= FEW_PAIRS
+        with self._merged_once(stated if few else stated + before["memberships"]):
+            total = self._add_memberships(held, few)
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
         self._draft.add_rows("sources", rows)
@@ -418,10 +419,7 @@ class _Ingest:
         first, new = self._draft.rows(table), names.transform(dictionary.unknown, known)
         if stated > ONE_TASK:
             folder = self._draft.staging / f"new-{table}"
-            if _scattered(names):
-                with self._merged_once(stated):
-                    tables.write(new, folder, brief=True)
-            else:
+            with self._merged_once(stated) if _scattered(names) else nullcontext():
                 tables.write(new, folder, brief=True)
             new = tables.read(self._spark, folder, NAME)
             if tables.count(folder) > ONE_TASK:
