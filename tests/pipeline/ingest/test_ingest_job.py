@@ -200,6 +200,7 @@ def test_an_interruption_leaves_the_lake_as_it_was(
     [
         {},
         {"FEW_PAIRS": 0, "ONE_TASK": 2},  # many rows of few names
+        {"FEW_PAIRS": 0, "ONE_TASK": 2, "MANY": 2},  # many rows of many names
         {"FEW_PAIRS": 0, "ONE_TASK": 0, "NAMES_SENT": 0},
     ],
 )

@@ -48,6 +48,15 @@ def test_rejects_have_file_and_line(spark: SparkSession, tmp_path: Path) -> None
     assert len(found) == 4 and all(row.reason for row in found)
 
 
+def test_lines_of_another_kind_are_no_trace(spark: SparkSession, tmp_path: Path) -> None:
+    other = tmp_path / "rows.jsonl"
+    other.write_text('{"user": "ann", "topic": "cats"}\n' * 3)
+    with pytest.raises(BadTrace, match=r"none of its lines is a record; .*rows\.jsonl line \d: "):
+        measure(spark, find([other]), tmp_path / "out")
+    other.write_text("")  # and nothing at all is a trace of nothing
+    assert measure(spark, find([other]), tmp_path / "out")["peers"] == 0
+
+
 def test_a_truncated_archive_is_said_and_leaves_no_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -104,7 +104,13 @@ def measure(
             raise BadTrace(_explained(error)) from error
         lines = tables.read(spark, folder / FRESH / pieces.LINES, PART_LINES)
         bad = tables.read(spark, folder / FRESH / pieces.BAD, BAD_LINE)
-        return write_tables(spark, folder, bad.transform(pieces.rejects, lines), out, done)
+        found_bad = bad.transform(pieces.rejects, lines)
+        numbers = write_tables(spark, folder, found_bad, out, done)
+        kept = tables.read(spark, out / "rejects", REJECT).orderBy("file", "line")
+        if not numbers["peers"] and (first := kept.first()):
+            where = f"{first.file} line {first.line}"
+            raise BadTrace(f"not a trace: none of its lines is a record; {where}: {first.reason}")
+        return numbers
 
 
 def _explained(error: Exception) -> str:
