@@ -79,10 +79,17 @@ def test_the_service_starts_a_first_peer_and_others_by_their_options() -> None:
     assert told.join == [ADDRESS] and told.announce == "second.example.org"
 
 
-def test_bootstrap_files_say_where_to_join(tmp_path: Path) -> None:
+def test_bootstrap_files_say_where_to_join(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "peers"
     path.write_text(f"# the first one\n\n  {ADDRESS}\n{ADDRESS}\n")
     assert addresses_in(str(path)) == [ADDRESS, ADDRESS]
     path.write_text("not an address\n")
     with pytest.raises(Exception, match="not an address"):
         addresses_in(str(path))
+    assert not capsys.readouterr().err
+    late = tmp_path / "late"
+    monkeypatch.setattr("time.sleep", lambda _: late.write_text(ADDRESS))
+    assert addresses_in(str(late)) == [ADDRESS]
+    assert "waiting for an address in" in capsys.readouterr().err  # it does not just stand still

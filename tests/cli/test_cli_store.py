@@ -91,6 +91,8 @@ def test_an_empty_store_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     SqliteStore(path).close()
     assert main(["history", "--store", str(path)]) == 0
     assert capsys.readouterr().out == "nothing is stored\n"
+    assert main(["history", "/a", "--store", str(path)]) == 0
+    assert "nothing is stored of /a" in capsys.readouterr().err
     assert main(["export", "/a", str(tmp_path / "a.car"), "--store", str(path)]) == FAILED
     assert "nothing is stored of /a" in capsys.readouterr().err
     assert not list(tmp_path.glob("a.car*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from weft.ids import Topic
 from weft.net.config import Network
 from weft.net.consumer import Consumed, Consumer, Past, past_read
 from weft.net.errors import UsageError
-from weft.net.timers import TURN_S
 from weft.protocol import config as protocol
 from weft.store.cursor import PositionError, PositionGap, PositionUnknown
 from weft.store.durable import Durable
@@ -65,12 +63,15 @@ async def test_a_named_consumer_goes_on_after_what_it_acknowledged(tmp_path: Pat
 async def beat(beats: list[int]) -> None:
     while True:
         beats[0] += 1
-        await asyncio.sleep(0)
+        await turn()
 
 
 @pytest.mark.parametrize("subscribes", [False, True])
-async def test_a_program_whose_work_blocks_lets_its_peer_answer_others(subscribes: bool) -> None:
+async def test_a_program_whose_work_blocks_lets_its_peer_answer_others(
+    subscribes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A commit for each event, of many that wait: a loop that never runs is a peer that is gone."""
+    monkeypatch.setattr("weft.net.timers.TURN_S", 0)  # as if the work on each event took so long
     async with weft.Peer.open(config=keeping(), store=MemoryStore()) as peer:
         reader = await peer.subscribe(T) if subscribes else peer.consume(T)
         await publish(peer, 1, 20)
@@ -81,7 +82,6 @@ async def test_a_program_whose_work_blocks_lets_its_peer_answer_others(subscribe
         for number in range(20):
             note = await anext(reader)
             assert note.payload == b"%d" % (number + 1)
-            time.sleep(TURN_S)  # the work  # noqa: ASYNC251
         assert beats[0] - before >= 20
         beating.cancel()
 

@@ -74,6 +74,8 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
     from weft.store.reader import origin_of, read_through
 
     origin = origin_of(store, args.topic)
+    if origin is None and args.topic not in store.topics():
+        print(f"weft: nothing is stored of {printable(args.topic)}", file=sys.stderr)
     if origin is not None and not all(map(store.has, origin.heads)):
         name = printable(origin.topic)
         lacks = f"{args.topic} was made from {name}, of which not all is stored here"

@@ -258,7 +258,11 @@ def addresses_in(text: str) -> list[str]:
     """The addresses in a file, one a line; empty lines and those that begin with # say nothing. A
     file without any is waited for, because another peer may be about to write its own there."""
     path, give_up = folder(text), time.monotonic() + _BOOTSTRAP_S
+    waits = False
     while not (found := _lines_of(path)):
+        if not waits:
+            waits = True
+            print(f"weft: waiting for an address in {printable(text)}", file=sys.stderr)
         if time.monotonic() > give_up:
             raise argparse.ArgumentTypeError(f"{text!r} has no address of a peer")
         time.sleep(0.2)

@@ -6,7 +6,7 @@ idle peers in a process cost one timer of the loop and not thousands.
 
 A peer lives in the event loop of its application. One that reads what waits already, and does work
 that blocks for each event (a database's commit), would not let the loop run until it has read all:
-meanwhile its peer answers nobody. So who hands events out gives the loop its `Turns`.
+meanwhile its peer answers nobody. So subscriptions and consumers give the loop its `Turns`.
 """
 
 from __future__ import annotations
