@@ -26,7 +26,7 @@ def test_rows_depend_on_the_simulation_and_not_on_measures_or_figures() -> None:
 
 
 def test_rows_depend_on_the_files_that_their_simulation_imports() -> None:
-    over_arrays = behind("tadht_space")
+    over_arrays = behind("tadht_messages")
     assert {"weft.engine.topic_dht.roles", "weft.rules.roles", "weft.rules.prefix"} <= over_arrays
     assert not [
         each
@@ -54,7 +54,7 @@ def test_experiments_on_data_depend_on_what_draws_their_memberships() -> None:
 
 
 def test_a_planted_defect_is_part_of_the_code() -> None:
-    simulation = "weft.lab.experiments.tadht_space:run"
+    simulation = "weft.lab.experiments.tadht_messages:run"
     assert code_of(simulation, planted=True) != code_of(simulation)
 
 

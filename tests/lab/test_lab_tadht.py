@@ -136,6 +136,7 @@ def test_fairness_is_of_the_ratio(spark: SparkSession) -> None:
 def test_space_is_held_against_its_bounds(spark: SparkSession) -> None:
     def peer(topics: int, locations: int, entries: int, network: int = 1024) -> dict[str, Any]:
         place = {"seed": 1, "peers": network, "k": 8, "per_peer": 10, "network": network}
+        place |= {"machines": 0, "packs": 0}
         held = {"topics_held": topics, "locations": locations, "children_most": 6}
         return {**place, **held, "entries": entries, "entries_lobby": 2 * entries}
 
@@ -161,6 +162,23 @@ def test_space_is_held_against_its_bounds(spark: SparkSession) -> None:
         growth=10.0,
         growth_lobby=40.0,
     )
+
+
+def test_tables_of_machines_are_counted_and_defects_seen() -> None:
+    [point, *_] = [point for point in tadht_space.points("quick") if point["machines"]]
+    bound = tadht_space.FEW_BUCKET * 2.67
+    [_, longer] = tadht_space.ENTRY.defects
+    found = []
+    for defect in (None, longer):
+        with planted(defect):
+            found.append(tadht_space.run({**point, **(defect.params if defect else {})}, 1))
+    whole, broken = found
+    assert len(whole["peer"]) == point["peers"] and whole["children_most"] <= point["k"]
+    assert whole["locations"].min() >= 1 and whole["network"] > 2 * point["peers"]
+    each = [rows["entries"].sum() / rows["locations"].sum() for rows in found]
+    most = bound + tadht_space.FEW_BUCKET * math.log2(whole["network"])
+    assert each[0] < most < each[1]
+    assert broken["children_most"] > point["k"]
 
 
 # --- with the machines ----------------------------------------------------------------------------

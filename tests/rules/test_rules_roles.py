@@ -9,7 +9,7 @@ from chi_square import chi_square_p
 from weft.rules import roles
 from weft.rules.draw import draw
 from weft.rules.prefix import common_prefix
-from weft.rules.roles import Load
+from weft.rules.roles import Load, has_room, heirs, retires
 
 BITS = 8
 places = st.sets(st.integers(0, 2**BITS - 1), min_size=1, max_size=20).map(sorted)
@@ -143,3 +143,16 @@ def test_how_many_there_are_is_estimated_from_the_closest_few() -> None:
         found = sorted(locations, key=lambda one: one ^ target)[:20]
         estimates.append(roles.forwarders_estimate(target, found, bits))
     assert 0.9 * count < sum(estimates) / len(estimates) < 1.1 * count
+
+
+def test_members_of_a_forwarder_that_stops_go_to_the_closest_around_it() -> None:
+    assert heirs(0b1000, [0b1010, 0b1110], [0b0001, 0b1100], 4) == {0b1100: 3}
+    assert heirs(0b1000, [0b1010, 0b1110], [0b1100, 0b1111], 4) == {0b1100: 1, 0b1111: 2}
+
+
+def test_a_forwarder_stops_for_one_that_forwards_no_more_of_its_topics() -> None:
+    assert retires(Load(2, 4), Load(2, 4))
+    assert not retires(Load(2, 4), Load(3, 4))
+    assert retires(Load(2, 4), Load(3, 6))
+    assert not retires(Load(1, 1), Load(1, 9)), "everybody forwards something"
+    assert has_room(3, 1, 4) and not has_room(3, 2, 4)

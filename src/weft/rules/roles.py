@@ -14,6 +14,7 @@ more than a few.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -53,6 +54,18 @@ def relieves(mine: Load, parent: Load) -> bool:
     """
     taken = parent.children + 1
     return (parent.work - taken) * mine.topics > (mine.work + taken) * parent.topics
+
+
+def has_room(children: int, more: int, k: int) -> bool:
+    """Whether a forwarder with so many children can take more."""
+    return children + more <= k
+
+
+def retires(mine: Load, heir: Load) -> bool:
+    """Whether a forwarder, where those around it have room for its children and itself, shall stop
+    and be a child of the closest of them (makechild; the paper has no rule when): if it keeps a
+    location, and forwards no less of its topics than that one. The other may ask in its turn."""
+    return mine.locations > 1 and mine.locations * heir.topics >= heir.locations * mine.topics
 
 
 def location_view_bound(topics: int, k: int) -> float:
@@ -115,6 +128,12 @@ def affected(newcomer: int, forwarders: Sequence[int], bits: int) -> list[int]:
     shared = [common_prefix(newcomer, one, bits) for one in forwarders]
     longest = max(shared, default=0)
     return [one for one, length in zip(forwarders, shared, strict=True) if length == longest]
+
+
+def heirs(own: int, children: Iterable[int], forwarders: Sequence[int], bits: int) -> Counter[int]:
+    """How many members each forwarder would get if this one stopped: its children and itself."""
+    near = affected(own, forwarders, bits)
+    return Counter(min(near, key=lambda one: one ^ place) for place in (own, *children))
 
 
 def split_target(own: int, children: Sequence[int]) -> int:

@@ -18,8 +18,10 @@ from weft.engine.topic_dht.roles import (
     choose_roles,
     empty_roles,
     heir_of,
+    heirs_have_room,
     order_of,
     relieve,
+    settled,
     subscribe,
     subscribed,
 )
@@ -138,7 +140,9 @@ def test_a_large_network_is_right() -> None:
     assert found.locations.min() >= 1, "everybody forwards something"
     assert found.locations.sum() == np.sum(found.parent == FORWARDS)
     done = found.done()
-    assert done.pop("relieved") == 0 < min(done.values()), "every operation was needed"
+    assert done.pop("relieved") == done.pop("retired") == 0 < min(done.values()), (
+        "every operation was needed"
+    )
     again = subscribed(held, places, 8, 3)
     assert np.array_equal(found.parent, again.parent)
     assert not np.array_equal(found.parent, subscribed(held, places, 8, 4).parent)
@@ -164,3 +168,45 @@ def test_wrong_sizes_are_refused() -> None:
     held = held_of([{0, 1}], 2)
     with pytest.raises(ValueError, match="k is at least 1"):
         empty_roles(held, places_of(2, 1), 0)
+
+
+# --- packing --------------------------------------------------------------------------------------
+
+
+def test_there_is_room_where_the_rules_say_so() -> None:
+    held = spread(zipf_sizes(12, 900, 0.5), 300, 5)
+    places = places_of(300, 5)
+    found = subscribed(held, places, 4, 5)
+    state, said = found.state, set()
+    for topic in range(held.topics):
+        spots = found.forwarders_of(topic)
+        low = int(held.offsets[topic])
+        where = {int(places[held.members[one]]): int(one) for one in spots}
+        for at, one in enumerate(spots) if len(spots) > 1 else ():
+            own = int(places[held.members[one]])
+            first, end, _ = affected(state.spots, state.places, low, low + len(spots), low + at)
+            children = np.flatnonzero(state.parent == one)
+            others = [place for place in where if place != own]
+            taken = roles.heirs(own, [int(state.places[c]) for c in children], others, BITS)
+            room = all(
+                roles.has_room(int(state.children[where[heir]]), more, 4)
+                for heir, more in taken.items()
+            )
+            assert heirs_have_room(state, int(one), first, end, low + at, 4) == room
+            said.add(room)
+    assert said == {True, False}
+
+
+@pytest.mark.parametrize("k", [4, 8])
+def test_packed_groups_are_right_and_fewer(k: int) -> None:
+    held = spread(zipf_sizes(40, 8_000, 0.4), 800, 3)
+    places = places_of(800, 3)
+    loose, packed = (settled(held, places, k, 3, packs) for packs in (False, True))
+    is_right(packed, places)
+    assert packed.locations.min() >= 1, "everybody forwards something"
+    assert packed.done()["retired"] > 0 == loose.done()["retired"]
+    assert packed.locations.sum() < 0.95 * loose.locations.sum()
+    shares = [found.state.work / held.per_peer() for found in (loose, packed)]
+    assert jain(shares[1]) > jain(shares[0]) - 0.01
+    settled_again = relieve(packed, packs=True)
+    assert settled_again == 0, "there is nothing left to do"

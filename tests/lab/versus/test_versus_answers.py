@@ -108,3 +108,14 @@ def test_labels_stand_apart_in_the_order_of_their_points() -> None:
     assert list(low.values()) == pytest.approx([0.1, 0.05, 0.0])
     many = page.spread({str(number): 0.5 for number in range(101)}, apart=0.05)
     assert [max(many.values()), min(many.values())] == pytest.approx([1.0, 0.0])
+
+
+def test_a_mean_over_sources_has_an_interval_where_each_source_has_one() -> None:
+    def of(value: float, half: float | None) -> Cell:
+        around = {} if half is None else {"low": value - half, "high": value + half}
+        return {**cell(DEFAULT, "delivery", value), **around}  # type: ignore[typeddict-item]
+
+    assert page.mean_of([of(0.5, 0.03), of(0.75, 0.04)]) == "0.625 ±0.025"
+    assert page.mean_of([of(0.5, 0.03), of(0.75, None)]) == "0.625"
+    assert page.mean_of([of(1.0, 0.0)]) == "1"
+    assert page.mean_of([]) == ""

@@ -13,6 +13,8 @@ from weft.protocol.topic_dht.roles import (
     ABORTED,
     ACCEPTED,
     JOIN,
+    LOOK,
+    MAKECHILD,
     REPLACE,
     Appeared,
     Child,
@@ -22,10 +24,12 @@ from weft.protocol.topic_dht.roles import (
     RoleReply,
     RoleRequest,
 )
+from weft.protocol.topic_dht.roles import Config as Settings
 from weft.protocol.topic_dht.upkeep import IsChild, IsParent
 from weft.protocol.wire import Payload
 from weft.rules import roles
 from weft.rules.roles import Load
+from weft.sim.topic_dht import Run
 
 
 def test_a_child_takes_over_from_a_parent_that_does_more_than_its_share() -> None:
@@ -179,3 +183,58 @@ def test_few_strangers_wait_for_the_end_of_an_operation() -> None:
     for number in range(30, 60):
         rig.hear(number, Rejoin(number, T))
     assert len(role_of(rig).acks) == 8
+
+
+# --- packing --------------------------------------------------------------------------------------
+
+
+def test_groups_are_packed_where_there_is_room() -> None:
+    """Peers that subscribe one after the other split groups that then stay half empty."""
+
+    def locations(packs: bool) -> list[int]:
+        run = Run(2, 20, Settings(children_max=3, packs=packs))
+        run.come_up()
+        for number in range(20):
+            run.subscribe(number, [Topic(f"/t{topic}") for topic in range(6)])
+            run.run(1_000)
+        run.run(24 * run.settings.period_ms)
+        assert run.settle() == 0  # Lemma 4.2, and nobody has more than k children
+        return [machine.roles.load().locations for machine in run.machines().values()]
+
+    loose, packed = locations(False), locations(True)
+    assert sum(packed) < 0.95 * sum(loose)
+    assert min(packed) >= 1
+
+
+def first_look(rig: Rig) -> tuple[int, RoleRequest] | None:
+    """The first question for room in thirty periods, if there is one."""
+    for _ in range(300):
+        for to, request in sent(rig.wait(1_000), RoleRequest):
+            if request.operation == LOOK:
+                return to, request
+    return None
+
+
+@pytest.mark.parametrize(("children", "stops"), [(1, True), (2, False)])
+def test_a_forwarder_stops_only_where_its_heir_has_room(children: int, stops: bool) -> None:
+    rig = packing()
+    found = first_look(rig)
+    assert found is not None
+    to, look = found
+    asked = sent(rig.hear(to, RoleReply(look.request, ACCEPTED, [], children, 1, 1)), RoleRequest)
+    assert [(at, one.operation) for at, one in asked] == ([(to, MAKECHILD)] if stops else [])
+
+
+def test_the_last_location_is_kept_and_only_those_that_pack_ask() -> None:
+    assert first_look(packing(others=())) is None
+    assert first_look(packing(packs=False)) is None
+
+
+def packing(packs: bool = True, others: tuple[str, ...] = ("/other",)) -> Rig:
+    """A forwarder with k = 2, no children and one other forwarder around it."""
+    rig = Rig(1, config(children_max=2, packs=packs))
+    rig.subscribe()
+    for token, other in enumerate(others, 2):
+        rig.subscribe(Topic(other), token=token)
+    rig.hear(2, Appeared(1, T))
+    return rig

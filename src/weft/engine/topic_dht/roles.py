@@ -24,16 +24,24 @@ from weft.engine.core.jit import compiled, i64, part, shared
 from weft.engine.data.workload import Memberships
 from weft.engine.topic_dht.space import affected, closest, lower
 from weft.rules.draw import stream_of
-from weft.rules.roles import Load, is_closer, is_overfull, is_unfair, relieves
+from weft.rules.roles import (
+    Load,
+    has_room,
+    is_closer,
+    is_overfull,
+    is_unfair,
+    relieves,
+    retires,
+)
 
 FORWARDS, ABSENT = -1, -2
 """Instead of a parent: of a forwarder, and of a member that is not subscribed (any more)."""
 FORWARD, SPLIT, REPLACE, JOIN = 0, 1, 2, 3
 CHOICES = ("forward", "split", "replace", "join")
 """Names of the choices, as in the rule."""
-MOVED, SHED, RELIEVED = 4, 5, 6
+MOVED, SHED, RELIEVED, RETIRED = 4, 5, 6, 7
 """What else is counted: children that changed parents, splits for want of room, children that took
-over from a parent that did more than its share."""
+over from a parent that did more than its share, forwarders that others had room for."""
 
 
 class State(NamedTuple):
@@ -79,7 +87,7 @@ class Roles:
 
     def done(self) -> dict[str, int]:
         """How often each operation was carried out."""
-        names = (*CHOICES, "moved", "shed", "relieved")
+        names = (*CHOICES, "moved", "shed", "relieved", "retired")
         return {name: int(self.state.done[kind]) for kind, name in enumerate(names)}
 
 
@@ -106,7 +114,7 @@ def empty_roles(held: Memberships, places: Words, k: int) -> Roles:
         whole(held.peers, 0),
         whole(held.peers, 0),
         whole(held.peers, 0),
-        np.zeros(7, np.int64),
+        np.zeros(8, np.int64),
     )
     return Roles(held, k, state)
 
@@ -139,7 +147,7 @@ def subscribe_in_turn(roles: Roles, batches: Sequence[Ids]) -> None:
 # --- decisions ------------------------------------------------------------------------------------
 
 
-shared(is_overfull, is_unfair, relieves)
+shared(has_room, is_overfull, is_unfair, relieves, retires)
 
 
 @part
@@ -376,17 +384,21 @@ PERIODS_MAX = 20
 """guess: passes after which it is left as it is; three or four are usual."""
 
 
-def settled(held: Memberships, places: Words, k: int, seed: int) -> Roles:
-    """Everybody has subscribed, and no child would take over from its parent any more."""
+def settled(held: Memberships, places: Words, k: int, seed: int, packs: bool = False) -> Roles:
+    """Everybody has subscribed, and no child would take over from its parent any more; where
+    groups are packed, no forwarder would stop either."""
     roles = subscribed(held, places, k, seed)
-    relieve(roles)
+    relieve(roles, packs=packs)
     return roles
 
 
-def relieve(roles: Roles) -> int:
+def relieve(roles: Roles, packs: bool = False) -> int:
     """Says after how many periods there was nothing to do any more."""
     for period in range(PERIODS_MAX):
-        if not _pass_over_all(roles.state, roles.k):
+        done = _pass_over_all(roles.state, roles.k)
+        if packs:
+            done += _pack(roles.state, roles.k)
+        if not done:
             return period
     return PERIODS_MAX
 
@@ -417,4 +429,61 @@ def _pass_over_all(state: State, k: int) -> int:
             shed(state, state.topic_of[one], k)
             done += 1
     state.done[RELIEVED] += done
+    return done
+
+
+# --- packing ------------------------------------------------------------------------------------
+#
+# One that has k + 1 children splits into two that have half of them each, so groups are two thirds
+# full. A forwarder stops where those around it have room for its children and for itself.
+
+
+@compiled
+def heir_at(state: State, member: int, first: int, end: int, at: int) -> int:
+    """Which spot of a stretch, but one, has the forwarder closest to a member."""
+    place, nearest = state.places[member], -1
+    for spot in range(first, end):
+        if spot != at and (
+            nearest < 0
+            or is_closer(place, state.places[state.spots[spot]], state.places[state.spots[nearest]])
+        ):
+            nearest = spot
+    return nearest
+
+
+@compiled
+def heirs_have_room(state: State, one: int, first: int, end: int, at: int, k: int) -> bool:
+    """Whether the children of a forwarder, and itself, have room with those of a stretch of spots
+    that they would go to."""
+    taken = np.zeros(end - first, np.int64)
+    member = i64(one)
+    while member >= 0:
+        nearest = heir_at(state, member, first, end, at)
+        taken[nearest - first] += 1
+        heir = i64(state.spots[nearest])
+        if not has_room(i64(state.children[heir]), taken[nearest - first], k):
+            return False
+        member = i64(state.first[one]) if member == one else i64(state.after[member])
+    return True
+
+
+@compiled
+def _pack(state: State, k: int) -> int:
+    """A period of it: every forwarder looks once whether it shall stop."""
+    done = 0
+    for one in range(len(state.parent)):
+        topic = state.topic_of[one]
+        low = state.offsets[topic]
+        high = low + state.forwarders[topic]
+        if state.parent[one] != FORWARDS or high - low < 2:
+            continue
+        at = lower(state.spots, state.places, low, high, state.places[one])
+        first, end, _ = affected(state.spots, state.places, low, high, at)
+        if not heirs_have_room(state, one, first, end, at, k):
+            continue
+        heir = i64(state.spots[heir_at(state, one, first, end, at)])
+        if retires(load_of(state, one), load_of(state, heir)):
+            step_aside(state, one)
+            done += 1
+    state.done[RETIRED] += done
     return done

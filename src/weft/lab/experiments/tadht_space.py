@@ -3,10 +3,14 @@
 Peers are each in about |T_p| of the topics, from a few to many, and topics are dense: each has far
 more than k members. Counted after all have subscribed, one after the other: |L_p|, and the
 entries of a peer's tables once every bucket is as full as it gets (20 to a bucket). The lobby,
-where all have a location, too, is counted apart.
+where all have a location, too, is counted apart. Once with the operations that the paper starts,
+once where forwarders also stop if those around them have room (makechild, `rules/roles.py`
+`retires`).
 
 Also larger and larger networks with the same number of topics per peer: entries per table against
-the logarithm of the number N of all locations, those in the lobby included.
+the logarithm of the number N of all locations, those in the lobby included. Over arrays tables are
+computed, with all buckets full. So simulated peers, as many as can be had, are asked as well, for
+what their tables hold in fact; their buckets are small, else those of so few would hold everybody.
 """
 
 from __future__ import annotations
@@ -18,18 +22,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
+from weft.engine.data.workload import Memberships, topic_name
 from weft.engine.topic_dht.roles import FORWARDS, Roles, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
+from weft.ids import Topic
 from weft.lab import ground
-from weft.lab.defect import Defect, Function
+from weft.lab.defect import Defect, Function, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, look, means, panels
 from weft.lab.measures import at_most, reasons, wholes
 from weft.lab.simulation import workload
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
+from weft.protocol.config import Dht, TopicDht
+from weft.protocol.topic_dht.roles import LOBBY, TOPICS
 from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
+from weft.sim.topic_dht import Run
 
 SEEDS = {"quick": 2, "full": 5}
 CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
@@ -40,29 +49,42 @@ _MEMBERS = 100  # of a topic, on average
 def points(size: Size) -> list[Params]:
     peers = 10_000 if size == "full" else 1_000
     sizes = [2**exponent * 125 for exponent in range(8 if size == "full" else 5)]
-    every = [(peers, k, held) for k in CHILDREN_MAX for held in PER_PEER]
-    every += [(count, 8, 10) for count in sizes]
-    return [
+    every = [(peers, k, held, packs) for packs in (0, 1) for k in CHILDREN_MAX for held in PER_PEER]
+    every += [(count, 8, 10, 0) for count in sizes]
+    arrays: list[Params] = [
         {
             "peers": count,
             "k": k,
             "per_peer": held,
             "topics": max(1, count * held // _MEMBERS),
             "subscriptions": count * held,
+            "packs": packs,
+            "machines": 0,
         }
-        for count, k, held in dict.fromkeys(every)
+        for count, k, held, packs in dict.fromkeys(every)
     ]
+    few = (16, 32, 64) if size == "quick" else (16, 32, 64, 128, 256)
+    machines = {"k": 4, "per_peer": 5, "topics": 10, "packs": 0, "machines": 1}
+    return arrays + [{**machines, "peers": count, "subscriptions": 5 * count} for count in few]
 
 
 BUCKET = 20
 """paper (Kademlia's k)."""
+FEW_BUCKET = 4
+"""asked: of the machines' tables."""
+_SUBSCRIBE_MS = 500
+"""guess: between two peers' subscriptions, one after the other."""
+_PERIODS = 12
+"""guess: until tables have been looked after a few times."""
 
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
     held = workload(params, seed)
+    if params["machines"]:
+        return _of_machines(held, params, seed)
     places = places_of(held.peers, seed)
-    roles = settled(held, places, params["k"], seed)
+    roles = settled(held, places, params["k"], seed, bool(params["packs"]))
     forwards = np.flatnonzero(roles.parent == FORWARDS)
     key = int(base_key(seed, stream_of("tadht-space.topic")))
     hashes = np.array([absorb(key, topic) for topic in range(held.topics + 1)], np.uint64)
@@ -83,17 +105,63 @@ def run(params: Params, seed: int) -> Columns:
     }
 
 
+def _of_machines(held: Memberships, params: Params, seed: int) -> Columns:
+    """What the tables of simulated peers hold once all have subscribed."""
+    settings = TopicDht(children_max=params["k"], packs=bool(params["packs"]))
+    bucket = params.get("bucket", FEW_BUCKET)
+    net = Run(seed, held.peers, settings, dht=Dht(enabled=True, k=bucket))
+    net.come_up()
+    names: list[list[Topic]] = [[] for _ in range(held.peers)]
+    for peer, topic in zip(held.members.tolist(), held.topic_of.tolist(), strict=True):
+        names[peer].append(Topic(topic_name(topic)))
+    for peer, topics in enumerate(names):
+        net.subscribe(peer, topics)
+        net.run(_SUBSCRIBE_MS)
+    net.run(_PERIODS * settings.period_ms)
+    rows = []
+    for peer, topics in enumerate(names):
+        machine = net.machine(peer)
+        assert machine is not None
+        roles = [role.forwarder for role in machine.topics.roles.by_topic.values()]
+        forwards = [each for each in roles if each is not None]
+        own = sum(len(each.place.table) for each in forwards)
+        lobby = len(machine.dht.places[TOPICS.number, LOBBY].table)
+        most = max((len(each.children) for each in forwards), default=0)
+        rows.append((peer, len(topics), len(forwards), most, own, lobby))
+    peer, topics_held, locations, children, entries, entries_lobby = np.array(rows, np.int64).T
+    some = topics_held > 0
+    return {
+        "peer": peer[some],
+        "topics_held": topics_held[some],
+        "locations": locations[some],
+        "children_most": int(children.max()),
+        "entries": entries[some],
+        "entries_lobby": entries_lobby[some],
+        "network": int(locations.sum()) + held.peers,
+    }
+
+
 COLUMNS = joined(
-    wholes("peers", "k", "per_peer", "topics", "peer", "topics_held", "locations"),
+    wholes("peers", "k", "per_peer", "topics", "packs", "machines"),
+    wholes("peer", "topics_held", "locations"),
     wholes("children_most", "entries", "entries_lobby", "network"),
 )
 RATIO = "mean |L_p| over its bound 1 + |T_p|/(k+1)"
+RATIOS = {0: RATIO, 1: f"packed, {RATIO}"}
+"""Without and with forwarders that stop."""
 TITLES = {
     "tables": "entries per table in topics, over 20·(log₂ N + 2.67)",
     "lobby": "entries per table in the lobby, over 20·(2·log₂ N + 2.67)",
     "children": "most children of a forwarder, over k",
     "growth": "entries per table in topics, for each doubling of N",
     "growth_lobby": "entries per table in the lobby, for each doubling of N",
+}
+MACHINES = {
+    "tables": f"machines: entries per table in topics, over {FEW_BUCKET}·(log₂ N + 2.67)",
+    "lobby": f"machines: entries per table in the lobby, over {FEW_BUCKET}·(2·log₂ N + 2.67)",
+    "children": "machines: most children of a forwarder, over k",
+    "growth": "machines: entries per table in topics, for each doubling of N",
+    "growth_lobby": "machines: entries per table in the lobby, for each doubling of N",
 }
 _MORE = 2.67
 """A random tree of prefixes with n leaves has log₂ n + 1.33 forks above a leaf; there are two such
@@ -104,7 +172,7 @@ def space(rows: DataFrame) -> DataFrame:
     """Per point and seed: mean |L_p| against its bound, and entries per table."""
     bound = 1 + F.col("topics_held") / (F.col("k") + 1)
     each = F.sum("entries") / F.sum("locations")
-    return rows.groupBy("peers", "k", "per_peer", "seed").agg(
+    return rows.groupBy("machines", "packs", "peers", "k", "per_peer", "seed").agg(
         (F.avg("locations") / F.avg(bound)).alias("ratio"),
         F.avg("locations").alias("locations"),
         (F.sum("locations") / F.sum("topics_held")).alias("forwarding"),
@@ -116,10 +184,13 @@ def space(rows: DataFrame) -> DataFrame:
     )
 
 
-def tables(found: DataFrame) -> DataFrame:
-    """Per seed: the longest tables, over what full buckets at all forks would hold."""
-    doublings, bucket = F.col("doublings"), BUCKET
-    same = found.where((F.col("k") == 8) & (F.col("per_peer") == 10))
+def tables(found: DataFrame, bucket: int = BUCKET) -> DataFrame:
+    """Per seed: the longest tables, over what full buckets at all forks would hold; and how they
+    grow with the network, where all else is the same."""
+    doublings = F.col("doublings")
+    same = found.where((F.col("k") != 8) | (F.col("per_peer") == 10)).where(
+        (F.col("k") == 8) | (F.col("machines") == 1)
+    )
     return (
         found.groupBy("seed")
         .agg(
@@ -139,20 +210,23 @@ def tables(found: DataFrame) -> DataFrame:
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(space)
+    machines, arrays = found.where("machines = 1"), found.where("machines = 0")
     prefix = F.concat(
         F.lit("k = "), F.col("k"), F.lit(", "), F.col("per_peer"), F.lit(" topics each: ")
     )
     asked = at_most(1.0, "tables", "lobby", "children")
     by_point = {
-        "ratio": RATIO,
         "locations": "mean |L_p|",
         "forwarding": "share of subscriptions that are forwarders",
         "entries_of_peer": "table entries of a peer",
     }
     ratio, by = at_most(1.0, "ratio"), ("k", "per_peer")
+    plain, packed = (arrays.where(F.col("packs") == packs) for packs in (0, 1))
     return together(
-        found.transform(numbers(by_point, ratio, by=by, prefix=prefix)),
-        found.transform(tables).transform(numbers(TITLES, asked)),
+        plain.transform(numbers({"ratio": RATIOS[0], **by_point}, ratio, by=by, prefix=prefix)),
+        packed.transform(numbers({"ratio": RATIOS[1]}, ratio, by=by, prefix=prefix)),
+        plain.transform(tables).transform(numbers(TITLES, asked)),
+        machines.transform(tables, FEW_BUCKET).transform(numbers(MACHINES, asked)),
     )
 
 
@@ -165,9 +239,24 @@ def with_no_children(subscribe: Function) -> Function:
     return instead
 
 
+def of_machines(params: Params) -> bool:
+    return bool(params["machines"])
+
+
+def of_arrays(params: Params) -> bool:
+    return not params["machines"]
+
+
+def seconds(params: Params) -> float:
+    """measured: CPU time of a machine; of a subscription over arrays."""
+    each = 0.05 if params["machines"] else 5e-6
+    return 0.5 + each * float(params["subscriptions"])
+
+
 def figure(rows: DataFrame) -> Figure:
     names = ("locations", "entries", "entries_lobby", "doublings")
-    drawn = means(rows.transform(space), ("peers", "k", "per_peer"), *names)
+    found = rows.where("machines = 0 and packs = 0").transform(space)
+    drawn = means(found, ("peers", "k", "per_peer"), *names)
     drawing, (left, right) = panels(columns=2)
     largest = drawn[drawn["peers"] == drawn[drawn["k"] != 8]["peers"].max()]
     for number, (k, some) in enumerate(largest.groupby("k")):
@@ -197,6 +286,11 @@ _DENSE = ground.paper(
     "The paper's bound, which takes it that every forwarder has all the k children it may have "
     "and that one location more may be needed per peer.",
 )
+_FULL = ground.derived(
+    "2026-11-18",
+    "O(|L_p| log N): a full bucket at each fork of the tree of prefixes, as many forks as "
+    "expected; counted in the tables of simulated peers, which find others by their own lookups.",
+)
 ENTRY = Entry.of(
     __name__,
     title="Few locations per peer, short tables",
@@ -206,7 +300,8 @@ ENTRY = Entry.of(
     "prefixes of all N locations.",
     tolerances={
         **{
-            f"k = {k}, {held} topics each: {RATIO}": _DENSE
+            f"k = {k}, {held} topics each: {ratio}": _DENSE
+            for ratio in RATIOS.values()
             for k in CHILDREN_MAX
             for held in PER_PEER
         },
@@ -223,12 +318,27 @@ ENTRY = Entry.of(
             ),
             children=ground.by_construction("2026-11-16", "Forwarders with more than k split."),
         ),
+        **reasons(
+            MACHINES,
+            tables=_FULL,
+            lobby=_FULL,
+            children=ground.paper(
+                "2026-11-18", "A forwarder with more than k children has one of them split."
+            ),
+        ),
     },
     defects=(
         Defect(
             "nobody takes a child",
             {"weft.engine.topic_dht.roles:subscribe_in_turn": with_no_children},
+            where=of_arrays,
+        ),
+        Defect(
+            "tables keep eight times as many, and nobody splits",
+            {"weft.protocol.topic_dht.operations:Initiator._shed": left_out},
+            params={"bucket": 8 * FEW_BUCKET},
+            where=of_machines,
         ),
     ),
-    seconds=lambda params: 0.5 + float(params["subscriptions"]) * 5e-6,
+    seconds=seconds,
 )

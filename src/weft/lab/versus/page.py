@@ -14,13 +14,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from math import hypot
 from pathlib import Path
 from typing import Literal
 
 from weft.lab.figures import COLOURS, GREY, MARKERS, Axes, Figure, look, panels, styled
 from weft.lab.report import STYLE
 from weft.lab.versus import answers
-from weft.lab.versus.answers import Beaten, Recommendation, Table
+from weft.lab.versus.answers import Beaten, Cell, Recommendation, Table
 from weft.lab.versus.crowd import ENOUGH, TRACE
 from weft.lab.versus.scores import MEASURES, TABLE
 from weft.lab.versus.systems import SYSTEMS, default_system
@@ -307,37 +308,50 @@ def _of_source(table: Table, source: str) -> str:
 
     def shown(name: str, measure: str) -> str:
         cell = cells.get((name, measure))
-        if cell is None:
-            return ""
-        low, high = cell["low"], cell["high"]
-        half = 0.0 if low is None or high is None else (high - low) / 2
-        return _number(cell["value"]) + (f" ±{_number(half)}" if half > 0 else "")
+        return mean_of([cell] if cell else [])
 
     names = [name for name in SYSTEMS if (name, "delivery") in cells]
     return _rows(["system", *SHOWN], [[n, *(shown(n, each) for each in SHOWN)] for n in names])
 
 
 def _faults(table: Table) -> str:
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, list[Cell]]] = {}
     columns: dict[str, None] = {}
     for cell in table:
         if cell["fault"] != "calm" and cell["measure"] in ("delivery", "repair_s"):
             unit = "" if cell["measure"] == "delivery" else " repair s"
             name = f"{cell['fault']} {cell['level']}{unit}"
             columns[name] = None
-            found.setdefault(cell["system"], {}).setdefault(name, []).append(cell["value"])
+            found.setdefault(cell["system"], {}).setdefault(name, []).append(cell)
     rows = [
-        [
-            name,
-            *(
-                _number(sum(found[name][at]) / len(found[name][at])) if at in found[name] else ""
-                for at in columns
-            ),
-        ]
+        [name, *(mean_of(found[name].get(at, [])) for at in columns)]
         for name in SYSTEMS
         if name in found
     ]
-    return _rows(["system", *columns], rows) if rows else "<p>No fault was played.</p>"
+    if not rows:
+        return "<p>No fault was played.</p>"
+    most = max(
+        cell["seeds"] for cells in found.values() for some in cells.values() for cell in some
+    )
+    seeds = "one seed, so no intervals" if most == 1 else f"± 95 % over {most} seeds"
+    return (
+        f"<p class='soft'>Means over the sources; {seeds}.</p>{_rows(['system', *columns], rows)}"
+    )
+
+
+def mean_of(cells: Sequence[Cell]) -> str:
+    """The mean over sources; with its interval, where each has one: sources vary on their own, so
+    the squares of their halves add up."""
+    if not cells:
+        return ""
+    halves = [
+        (cell["high"] - cell["low"]) / 2
+        for cell in cells
+        if cell["low"] is not None and cell["high"] is not None
+    ]
+    half = hypot(*halves) / len(cells) if len(halves) == len(cells) else 0.0
+    value = _number(sum(cell["value"] for cell in cells) / len(cells))
+    return value + (f" ±{_number(half)}" if half > 0 else "")
 
 
 def _rows(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:

@@ -160,7 +160,7 @@ Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "f
 subscriber has a location and takes part, in the others only forwarders do, each for its children.
 """
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-_SWITCHES = ("scheme", "gossip_mode", "view_percent")
+_SWITCHES = ("scheme", "gossip_mode", "packs", "view_percent")
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ class Config:
     draws_max: int = 128  # guess: seats drawn for one random member; about ten are usual
     scheme: Scheme = "forward-treecast"  # guess: the fewest messages and the least state
     links_per_level: int = 4  # measured: see rules/treecast.py; 1 in the paper
+    packs: bool = False  # forwarders stop where those around them have room (makechild)
     roots: int = 1  # paper: f + 1 trees, of which f may be lost with their roots
     gossip_mode: Mode = "push"  # paper names both
     gossip_round_ms: Millis = 1_000  # guess: push-pull calls a member so often after an event

@@ -18,7 +18,9 @@ of for some periods; a child stays with a parent that was confirmed in this peri
 farther away claims it, since that one was found by a lookup that missed the parent; a child that
 is claimed by a forwarder which it did not find itself looks for its closest one instead of
 believing that (`defence.claims`); and a child takes the place of a parent that does more than its
-share (`rules/roles.py` `relieves`).
+share (`rules/roles.py` `relieves`). Where groups are packed (`Config.packs`), a forwarder stops if
+those around it have room for its children and itself (`retires`): the paper has makechild for that,
+and no rule when.
 
 Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
 region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
@@ -41,6 +43,7 @@ space around them (`roles.Region`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
@@ -49,7 +52,9 @@ from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.topic_dht.operations import Initiator
 from weft.protocol.topic_dht.roles import (
+    ACCEPTED,
     CHILDREN_MAX,
+    LOOK,
     SEAT,
     TOPIC_BITS,
     TOPICS,
@@ -63,7 +68,7 @@ from weft.protocol.topic_dht.roles import (
     Roles,
     location,
 )
-from weft.protocol.topic_dht.search import Layer, Lookup
+from weft.protocol.topic_dht.search import Layer, Lookup, after_all
 from weft.protocol.wire import Message
 from weft.rules import roles as rules
 from weft.rules.draw import absorb, below, chance, stream_of
@@ -99,6 +104,9 @@ class IsChild(Message, frozen=True, tag=90):
 # --- state ----------------------------------------------------------------------------------------
 
 _ROUTER = stream_of("topic_dht.router")
+_PACK = stream_of("topic_dht.pack")
+_PACK_EVERY = 8
+"""guess: periods from one look around for room to the next, on average; groups change slowly."""
 _UNHEARD_MAX = 4
 """guess: so often in a row a parent tells of events that it does not bring when it is asked; where
 30 % of all messages get lost, a parent that does what it should may do so in one of fourteen cases,
@@ -136,6 +144,8 @@ class Stabilisation(Layer):
         child = role.child
         if child is None or not role.wanted or role.operation:
             self._initiator.settle_down(role)
+            if self._config.packs:
+                self._pack(role)
         elif child.unheard >= _UNHEARD_MAX and self._ctx.config.defence.claims:
             self._initiator.secede(role, child)
         elif child.next_round():
@@ -248,6 +258,49 @@ class Stabilisation(Layer):
         if rules.relieves(self._roles.load(), theirs):
             self._ctx.counters["topic_dht_reliefs"] += 1
             self._initiator.replace(role, parent)
+
+    def _pack(self, role: Role) -> None:
+        """A forwarder whose children and itself have room with those around it stops (makechild).
+        It asks them now and then, and believes their loads as a peer that joins does."""
+        forwarder, k = role.forwarder, self._config.k
+        if forwarder is None or not self._may_stop(role):
+            return
+        if not chance(self._ctx.bits(_PACK), 1, _PACK_EVERY):
+            return
+        around = {entry.key: entry.contact for entry in forwarder.neighbours()}
+        own = forwarder.place.table.own
+        children = [location(role.topic, peer) for peer in forwarder.children]
+        taken = rules.heirs(own, children, list(around), TOPICS.bits) if around else {}
+        if not taken or not all(rules.has_room(0, more, k) for more in taken.values()):
+            return
+        loads: dict[int, rules.Load] = {}
+
+        def looked(key: int, reply: RoleReply | None) -> None:
+            if reply is not None and reply.verdict == ACCEPTED:
+                loads[key] = rules.Load(reply.locations, reply.topics, reply.children)
+            heard()
+
+        def decide() -> None:
+            room = [
+                key in loads and rules.has_room(loads[key].children, more, k)
+                for key, more in taken.items()
+            ]
+            heir = min(taken, key=lambda key: key ^ own)
+            still = role.forwarder is forwarder and self._may_stop(role)
+            if still and all(room) and rules.retires(self._roles.load(), loads[heir]):
+                self._initiator.makechild(role, around[heir])
+
+        heard = after_all(len(taken), decide)
+        for key in taken:
+            self._ask(
+                around[key],
+                lambda number: RoleRequest(number, role.topic, LOOK),
+                partial(looked, key),
+            )
+
+    def _may_stop(self, role: Role) -> bool:
+        """Whether nothing keeps a forwarder from being a child; every peer forwards something."""
+        return role.wanted and not role.is_busy(self._ctx.now) and self._roles.load().locations > 1
 
 
 # --- random members -------------------------------------------------------------------------------
