@@ -152,9 +152,10 @@ class Lookup:
     def announce(self, role: Role, place: Place, again: bool = False, outside: bool = True) -> None:
         """Make this forwarder of a topic known. `outside` it goes a newcomer's way: the topic's
         hosts learn of it, many at first and few later (`again`), and parts of the topic that do not
-        know each other meet; a host itself knows who came by, and no other host may be left that
-        names these to it. Inside, it meets the forwarders closest to the topic's own location, then
-        the neighbours of its own. At last it looks into the ranges of other topics."""
+        know each other meet. Forwarders that announced themselves to this peer are asked, too: no
+        other host may be left to name them. Inside, it meets the forwarders closest to the topic's
+        own location, then the neighbours of its own. At last it looks into the ranges of other
+        topics."""
         topic, count = role.topic, FEW if again else 0
 
         def hosted(outcome: Outcome) -> None:
