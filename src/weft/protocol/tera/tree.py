@@ -27,9 +27,9 @@ neighbour that has nothing to do with it may not answer. A link that was grafted
 came over the tree after all is pruned again.
 
 Neighbours may lie. A feed that was silent when it was asked is doubted for all publishers at once,
-and what it should bring is fetched on the side until it brings something. Who announced an event is
-asked for it, and nobody else; an event that is dated after it was asked for does not make a member
-more patient. A link that is given up is replaced first, by all others, until the next wave.
+and what it should bring is fetched on the side until it brings something. Only the neighbours that
+announced an event are asked for it; an event that is dated after it was asked for does not make a
+member more patient. A link that is given up is replaced first, by all others, until the next wave.
 
 Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
 a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
