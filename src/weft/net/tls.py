@@ -171,7 +171,8 @@ class Channel:
         size = _lib.SSL_read(self._ssl, room, RECORD_BYTES)
         if size > 0:
             self._unread -= 1
-            return _ffi.buffer(room, size)[:]
+            plaintext: bytes = _ffi.buffer(room, size)[:]
+            return plaintext
         try:
             self._tls._raise_ssl_error(self._ssl, size)
         except SSL.WantReadError:  # what was whole belonged to the handshake
@@ -205,7 +206,7 @@ class Channel:
         size = _lib.BIO_read(self._out, room, most)
         if size <= 0:
             return b""
-        found = _ffi.buffer(room, size)[:]
+        found: bytes = _ffi.buffer(room, size)[:]
         return found if size < most else found + self.pull(most)
 
     def end(self) -> bytes:

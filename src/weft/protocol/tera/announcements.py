@@ -8,7 +8,7 @@ each frame wakes a process, and nothing is asked for before the tree has had lon
 first event of a publisher does not wait for so long, since no link may bring it yet.
 
 measured: 10 peers in 200 topics, 1,000 events a second: 8.0 frames per delivery with a message for
-each topic, of which 6.7 were announcements. 500 events a second to nine readers: with one in 50 ms,
+each topic, of which 6.7 were announcements. 450 events a second to nine readers: with one in 50 ms,
 announcements were 19 to 28 % of the frames that came to a reader, and nearly all that left one.
 """
 
