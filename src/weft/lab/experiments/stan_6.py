@@ -308,6 +308,15 @@ def shrinking(kept: Function) -> Function:
     return instead
 
 
+def of_half(populate: Function) -> Function:
+    """A planted defect: simulated peers leave out every other topic of theirs."""
+
+    def instead(net: SimNet, interests: Sequence[Sequence[str]]) -> None:
+        populate(net, [topics[::2] for topics in interests])
+
+    return instead
+
+
 def figure(rows: DataFrame) -> Figure:
     largest = F.max("nodes").over(Window.partitionBy("how"))
     shown = rows.where("round >= 0").withColumn("largest", largest).where("nodes = largest")
@@ -368,6 +377,10 @@ ENTRY = Entry.of(
             "views lose neighbours when walks come back",
             {"weft.rules.stan:kept": shrinking},
             where=lambda params: params["how"] != "network",
+        ),
+        Defect(
+            "simulated peers subscribe to half of their topics",
+            {f"{__name__}:populate": of_half},
         ),
     ),
     seconds=lambda params: {"engine": 1.0, "machines": 5.0, "network": 120.0}[params["how"]],
