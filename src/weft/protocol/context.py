@@ -253,9 +253,7 @@ class Context:
 
     def bits(self, stream: int) -> int:
         """64 random bits for this peer's next decision in a stream."""
-        tick = self._ticks[stream]
-        self._ticks[stream] = tick + 1
-        return absorb(self.key(stream, tick), 0)
+        return absorb(self.next_key(stream), 0)
 
     def next_key(self, stream: int) -> int:
         """A key for this peer's next decision with several items."""

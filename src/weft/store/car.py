@@ -303,11 +303,10 @@ class _Loader:
             self.loaded.events += outcomes.count("stored")
             self._events, self._topics = [], []
 
-    def finish(self) -> Loaded:
+    def finish(self) -> None:
         self.flush()
         self.loaded.waiting = sum(stream.waiting for stream in self._streams.values())
         self.loaded.refused += Counter()  # without the zeros
-        return self.loaded
 
 
 def load(

@@ -151,16 +151,9 @@ _PUBLISHERS_SHOWN = 8
 """guess: of a topic, those with most bytes stored."""
 
 _COUNTERS = (
-    "history_before",
-    "history_caught_up",
-    "history_gaps",
-    "history_given_up",
-    "history_late",
-    "history_pruned",
-    "history_store_failed",
-    "history_versions_adopted",
-    "history_versions_beside",
-    "history_versions_merged",
+    *("history_before", "history_caught_up", "history_gaps", "history_given_up", "history_late"),
+    *("history_no_room", "history_pruned", "history_store_failed", "history_versions_adopted"),
+    *("history_versions_beside", "history_versions_merged"),
     *(f"history_refused_{reason}" for reason in Reason),
 )
 
