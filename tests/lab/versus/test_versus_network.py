@@ -21,10 +21,12 @@ A, B = Topic("/a"), Topic("/b")
 UNIVERSE = Universe(((A, B),) * 4 + ((A,),) * 4 + ((B,),) * 4)
 
 
-def played(system: str, fault: Fault | None = None) -> tuple[VersusRun, list[dict[str, Any]]]:
+def played(
+    system: str, fault: Fault | None = None, seed: int = 1
+) -> tuple[VersusRun, list[dict[str, Any]]]:
     file = io.BytesIO()
-    events = Publications(UNIVERSE, 1, 6, WINDOW_MS)
-    run = VersusRun(1, SYSTEMS[system], UNIVERSE, events, fault or Fault(), file)
+    events = Publications(UNIVERSE, seed, 6, WINDOW_MS)
+    run = VersusRun(seed, SYSTEMS[system], UNIVERSE, events, fault or Fault(), file)
     run.play()
     return run, [json.loads(line) for line in file.getvalue().splitlines()]
 
@@ -59,6 +61,21 @@ def test_faults_strike_as_they_are_called(kind: FaultKind, level: int, live: int
     assert (run.net.world.network.lost > 0) == (kind == "loss")
     left = sum(each["type"] == "LEAVE" for each in records)
     assert (left > 0) == (kind in ("crash", "silent", "churn"))
+
+
+@pytest.mark.parametrize("level", [50, 80])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_crash_strikes_before_the_first_event(level: int, seed: int) -> None:
+    """What a peer publishes in the millisecond of its death may be nowhere afterwards: all that
+    its copies were on their way to may die in that millisecond, too."""
+    run, _ = played("tera-tree", Fault("crash", level), seed)
+    record, live = run.net.world.record, set(run.net.alive())
+    asked = [one for one in record.publications.values() if one.at_ms >= run.from_ms]
+    assert asked and {one.peer for one in asked} <= live
+    given = {(each.event.payload, each.peer) for each in record.deliveries}
+    for one in asked:
+        wanted = live & set(UNIVERSE.members(one.topic))
+        assert {(one.payload, peer) for peer in wanted} <= given
 
 
 def test_a_partition_cuts_and_heals() -> None:

@@ -174,10 +174,12 @@ class VersusRun:
         return Dice(seed).some("versus.chosen", peers[1:], min(count, len(peers) - 2))
 
     def play(self) -> None:
-        """From the first start to the end."""
+        """From the first start to the end. What is due in one millisecond happens in the order of
+        its scheduling: a fault strikes before what is published then. An event whose publisher and
+        first receivers all die in that millisecond is nowhere any more."""
         self._schedule_start()
-        self._schedule_events()
         self._schedule_fault()
+        self._schedule_events()
         kept = self.fault.kind == "kept"
         lasts_ms = self.fault.level * 1_000 + MEET_MS if kept else WINDOW_MS + DRAIN_MS
         self.net.world.run_until(self.from_ms + lasts_ms)
