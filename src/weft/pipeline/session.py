@@ -295,8 +295,8 @@ def parallelism(spark: SparkSession) -> int:
 
 def java_bytes(spark: SparkSession) -> int:
     """How much memory Java has in the driver."""
-    size = spark.conf.get(_JAVA_MEMORY, "1g").lower()
-    found = _SIZE.fullmatch(size)
+    size = spark.conf.get(_JAVA_MEMORY, "1g") or ""
+    found = _SIZE.fullmatch(size.lower())
     if found is None:
         raise ValueError(f"{_JAVA_MEMORY} is {size!r}; expected a size such as 900m or 4g")
     return int(found[1]) << 10 * (1 + "kmgt".index(found[2] or "m"))
