@@ -81,8 +81,6 @@ _CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 _SHOWN = 300
 _LOOPBACK = re.compile(r"spark://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):\d+")
 
-_JAVA_MEMORY = "spark.driver.memory"
-_SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _WRITE_ARCHIVE = "-XX:ArchiveClassesAtExit"
 _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -291,15 +289,6 @@ def parallelism(spark: SparkSession) -> int:
         known = str(spark.sql(parts).distinct().count())
         spark.conf.set(_TOLD_PARALLELISM, known)
     return int(known)
-
-
-def java_bytes(spark: SparkSession) -> int:
-    """How much memory Java has in the driver."""
-    size = spark.conf.get(_JAVA_MEMORY, "1g") or ""
-    found = _SIZE.fullmatch(size.lower())
-    if found is None:
-        raise ValueError(f"{_JAVA_MEMORY} is {size!r}; expected a size such as 900m or 4g")
-    return int(found[1]) << 10 * (1 + "kmgt".index(found[2] or "m"))
 
 
 @contextmanager
@@ -546,7 +535,7 @@ def _said(log: Path) -> list[str]:
 
 def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
     options = {
-        _JAVA_MEMORY: settings.java_memory,
+        "spark.driver.memory": settings.java_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

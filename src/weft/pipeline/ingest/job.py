@@ -42,7 +42,7 @@ from weft.pipeline.schemas import (
     columns,
     selected,
 )
-from weft.pipeline.session import java_bytes, parallelism, reason_of, setting
+from weft.pipeline.session import parallelism, reason_of, setting
 from weft.pipeline.transforms import together
 
 AUTO = "auto"
@@ -55,10 +55,7 @@ ONE_TASK = 1 << 21
 """guess: so many names are sorted by one task, in some hundred megabytes, sooner than by several"""
 NAMES_SENT = 1 << 20
 """guess: a dictionary of so many names, some hundred megabytes, is sent to all tasks, so that what
-is stated need not be parted and sorted by name …"""
-NAME_BYTES = 1 << 12
-"""guess: … where Java has this much for each. With 3 GB Spark could once not build two such tables,
-of 986,219 and of some 500,000 names, at the same time."""
+is stated need not be parted and sorted by name"""
 MERGED_ONCE = "spark.sql.execution.bypassPartialAggregation"
 """Whether Spark counts and merges rows only once they are parted by key, not before as well.
 measured: most memberships are stated once or twice, so the first of two passes merges little; a
@@ -413,7 +410,7 @@ class _Ingest:
         all_of_them = known.unionByName(
             tables.read_files(self._spark, staged.places, SHAPES[table])
         )
-        fits = self._draft.rows(table) <= min(NAMES_SENT, java_bytes(self._spark) // NAME_BYTES)
+        fits = self._draft.rows(table) <= NAMES_SENT
         return F.broadcast(all_of_them) if fits else all_of_them
 
     def _numbered(self, table: str, names: DataFrame, known: DataFrame, stated: int) -> DataFrame:
