@@ -81,8 +81,19 @@ def test_words_about_what_others_say_are_printable(capsys: pytest.CaptureFixture
     assert "\x1b" not in topic.in_words(info) and topic.in_words(info).count(shown) == 4
     rows = [("address", evil), ("network", "weft")]
     assert output.rows_in_words(rows, 10) == f"address    {shown}\nnetwork    weft"
+    output.say_subscribed(evil, "joined")
+    assert capsys.readouterr().err == f"weft: subscribed to {shown}\n"
     assert main(["history", "--store", f"/nowhere/{evil}"]) != 0
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_first_member_is_told_so_in_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.say_subscribed("/chat", "instantiated")
+    assert capsys.readouterr().err == (
+        "weft: subscribed to /chat (no other member was found so far)\n"
+    )
 
 
 def test_ordinary_text_stays_as_it_is() -> None:

@@ -26,6 +26,12 @@ def say(text: str) -> None:
     print(f"weft: {text}", file=sys.stderr)
 
 
+def say_subscribed(topic: str, outcome: object) -> None:
+    """What entering a topic came to, for people: the protocol's words are those of TERA."""
+    alone = " (no other member was found so far)" if outcome == "instantiated" else ""
+    print(f"weft: subscribed to {printable(topic)}{alone}", file=sys.stderr, flush=True)
+
+
 def raw_option(parser: argparse.ArgumentParser) -> None:
     """For commands that print payloads."""
     text = "print payloads as they are, also to a terminal, which may obey what is in them"

@@ -23,7 +23,6 @@ from weft.cli.settings import (
 from weft.cli.stop import stop_on_signals
 from weft.cli.store import keep_option, kept
 from weft.cli.web import needs_web, web_option, window
-from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.net.config import Config
@@ -137,8 +136,7 @@ async def _read(subscription: Subscription, args: argparse.Namespace) -> None:
     from weft.net.control import fields_of
 
     await subscription
-    outcome = printable(f"{subscription.topic} ({subscription.outcome})")
-    print(f"weft: subscribed to {outcome}", file=sys.stderr)
+    output.say_subscribed(subscription.topic, subscription.outcome)
     async for note in subscription:
         several = len(args.subscribe) > 1 or bool(args.hierarchy)
         output.show(fields_of(note), as_json=args.json, with_topic=several, raw=args.raw)

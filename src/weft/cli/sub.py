@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from weft.cli import output
-from weft.cli.output import Fields
+from weft.cli.output import Fields, say_subscribed
 from weft.cli.parser import plain_topic, seconds, whole
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.cli.settings import config_of, home_option, network_options, running_peer
 from weft.cli.stop import Stop, stop_on_signals
 from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_option
-from weft.terminal import printable
 
 if TYPE_CHECKING:
     from weft.net.api import Peer
@@ -124,8 +122,7 @@ class Printer:
 
     async def follow(self, name: str, source: Notes) -> None:
         answer = await anext(aiter(source))
-        outcome = printable(f"{name} ({answer['outcome']})")
-        print(f"weft: subscribed to {outcome}", file=sys.stderr, flush=True)
+        say_subscribed(name, answer["outcome"])
         several = len(self._args.topics) > 1 or bool(self._args.hierarchy)
         async for note in source:
             output.show(note, as_json=self._args.json, with_topic=several, raw=self._args.raw)
