@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from nameless import contact_of, unsigned_run
 from scripted import Stage, ping
 from weft.ids import Topic, peer_number
@@ -54,6 +56,16 @@ def test_run_until_is_inclusive_and_keeps_the_rest() -> None:
     assert stage.machines[1].heard() == []
     stage.world.run_until(10)
     assert stage.machines[1].heard() == [(10, 1)]
+
+
+def test_garbage_is_sought_rarely_while_a_run_is_played_and_as_before_afterwards() -> None:
+    stage = Stage()
+    usual = gc.get_threshold()
+    meanwhile: list[tuple[int, int, int]] = []
+    stage.world.at(5, lambda: meanwhile.append(gc.get_threshold()))
+    stage.world.run_until(10)
+    assert meanwhile[0] > usual
+    assert gc.get_threshold() == usual
 
 
 def test_timers_fire_by_the_peers_own_clock() -> None:
