@@ -16,7 +16,7 @@ from weft.pipeline.ingest.records import (
     NO_USER,
     NOT_TEXT,
     PAIR,
-    RECORD,
+    STAGED,
 )
 from weft.pipeline.ingest.rows import Columnar, Delimited
 from weft.pipeline.schemas import TEXT, TRACE, columns
@@ -30,7 +30,10 @@ def lines_of(spark: SparkSession, *texts: str) -> DataFrame:
 
 
 def records_of(spark: SparkSession, *found: list[Found]) -> DataFrame:
-    return spark.createDataFrame([(0, 0, place, each) for place, each in enumerate(found)], RECORD)
+    """What each line holds, one by one; a line that holds nothing is a row of nothing."""
+    nothing: Found = (None, None, None, None, None, None)
+    rows = [(0, 0, place, *one) for place, each in enumerate(found) for one in each or [nothing]]
+    return spark.createDataFrame(rows, STAGED)
 
 
 def good(

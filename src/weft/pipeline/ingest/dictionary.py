@@ -39,7 +39,7 @@ def unknown(names: DataFrame, known: DataFrame) -> DataFrame:
 
 def placed(names: DataFrame) -> DataFrame:
     """`NAME` → `PLACED`, in order."""
-    ordered = names.orderBy(F.length("name"), "name")
+    ordered = names.withColumn("length", F.length("name")).orderBy("length", "name")
     return selected(ordered.withColumn("place", F.monotonically_increasing_id()), PLACED)
 
 
@@ -58,7 +58,8 @@ def numbered(names: DataFrame, first: int) -> DataFrame:
 def numbered_here(names: DataFrame, first: int) -> DataFrame:
     """`NAME`, of which there are few → `NUMBERED`, from this number on: sorted by one task, whose
     row numbers are the places."""
-    ordered = names.coalesce(1).sortWithinPartitions(F.length("name"), "name")
+    lengths = names.coalesce(1).withColumn("length", F.length("name"))
+    ordered = lengths.sortWithinPartitions("length", "name")
     return selected(ordered.withColumn("id", F.monotonically_increasing_id() + first), NUMBERED)
 
 

@@ -97,13 +97,14 @@ def read_pages(pages: DataFrame) -> DataFrame:
 
 
 def parsed_pages(pages: DataFrame) -> DataFrame:
-    """Pages, with `file`, `block` and `position` → `RECORD`."""
+    """Pages, with `file`, `block` and `position` → `STAGED`."""
     revisions = F.transform("revision", lambda revision: _found(F.col("title"), revision))
     bad = F.col(_BAD)
     broken = records.found(F.lit(None), F.lit(None), text=bad, problem=F.lit(NOT_XML))
     nothing = F.array().cast(RECORD["found"].dataType)
     entries = F.when(bad.isNotNull(), F.array(broken)).otherwise(F.coalesce(revisions, nothing))
-    return selected(pages.withColumn("found", entries), RECORD)
+    found = selected(pages.withColumn("found", entries), RECORD)
+    return found.transform(records.one_by_one)
 
 
 def _found(title: Column, revision: Column) -> Column:
@@ -159,7 +160,7 @@ class History(records.Lines):
         other = (F.size(cells) >= WIDTH) & _cell(cells, ENTITY).isin(*ENTITIES)
         edit = (_cell(cells, ENTITY) == "revision") & (_cell(cells, EVENT) == "create")
         skip = F.coalesce(other & ~edit, F.lit(False))
-        return records.recorded(entries, F.array("entry"), skip=skip)
+        return records.alone(entries, "entry", skip=skip)
 
 
 def _cell(cells: Column, place: int) -> Column:

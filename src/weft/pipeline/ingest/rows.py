@@ -49,7 +49,7 @@ from weft.pipeline.ingest.options import (
     looks_like_header,
     unit_of,
 )
-from weft.pipeline.ingest.records import LINE, NOT_TEXT, RECORD
+from weft.pipeline.ingest.records import LINE, NOT_TEXT, STAGED
 from weft.pipeline.schemas import SMALL, TEXT, columns, joined, selected
 from weft.pipeline.session import parallelism, setting
 
@@ -142,7 +142,7 @@ class Delimited(records.Lines):
         return self._judged(text.withColumn("cells", self._cells(F.col("value"))))
 
     def _judged(self, split: DataFrame, problem: Column | None = None) -> DataFrame:
-        """Lines with their `cells` → `RECORD`."""
+        """Lines with their `cells` → `STAGED`."""
         value, cells = F.col("value"), F.col("cells")
         width = F.when(F.size(cells) != self.width, f"not {self.width} columns")
         entries = records.with_found(
@@ -157,7 +157,7 @@ class Delimited(records.Lines):
             extra=self._extra(cells),
         )
         skip = None if self.header is None else value == self.header
-        return records.recorded(entries, F.array("entry"), skip=skip)
+        return records.alone(entries, "entry", skip=skip)
 
     def _extra(self, cells: Column) -> Column | None:
         """The columns that do not count, by their names."""
@@ -385,7 +385,7 @@ class JsonLines(records.Lines):
             problem=problem,
             extra=self._extra(fields),
         )
-        return records.recorded(entries, F.array("entry"))
+        return records.alone(entries, "entry")
 
     def events(self, place: records.Place) -> DataFrame | None:
         found = super().events(place)
@@ -491,7 +491,7 @@ class Columnar(records.Records):
         return column.alias(name)
 
     def parsed(self, rows: DataFrame) -> DataFrame:
-        """The files' own columns, with `_FILE` and `_POSITION` → `RECORD`."""
+        """The files' own columns, with `_FILE` and `_POSITION` → `STAGED`."""
         names = [name for name in rows.columns if name not in (_FILE, _POSITION)]
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
@@ -513,9 +513,9 @@ class Columnar(records.Records):
             F.col(_FILE).alias("file"),
             F.lit(0).alias("block"),
             F.col(_POSITION).alias("position"),
-            F.array(_ENTRY).alias("found"),
+            F.col(f"{_ENTRY}.*"),
         )
-        return selected(placed, RECORD)
+        return selected(placed, STAGED)
 
 
 def _as_json(rows: DataFrame, names: Sequence[str]) -> Column:

@@ -68,7 +68,7 @@ class Edges(records.Lines):
         if self.both_ways:  # one bad line is one bad row
             bad = F.col("edge_0.problem").isNotNull()
             kept = F.when(bad, F.array("edge_0")).otherwise(kept)
-        return records.recorded(split, kept, skip=value.rlike(COMMENT))
+        return records.several(split, kept, skip=value.rlike(COMMENT))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Communities(records.Lines):
         found = F.transform(members, lambda user: records.found(user, None, text=user))
         bad = F.array(records.found(F.lit(None), None, text=value, problem=F.lit(records.NOT_TEXT)))
         entries = F.when(F.is_valid_utf8(value), found).otherwise(bad)
-        return records.recorded(text, entries, skip=value.rlike(COMMENT))
+        return records.several(text, entries, skip=value.rlike(COMMENT))
 
 
 def looks_like_edges(lines: Sequence[str]) -> bool:
