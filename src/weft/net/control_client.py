@@ -1,7 +1,7 @@
 """The caller's end of the control socket (`net/control.py` is the peer's).
 
-It loads next to nothing, so that `weft status` and its like answer at once: a command that only
-asks a running peer needs no peer of its own.
+It imports little, so that commands such as `weft status` answer at once: a command that only asks a
+running peer needs no peer of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 from weft.net.errors import ControlError
 
 Fields: TypeAlias = dict[str, Any]
-"""What JSON says in one line."""
+"""One line of JSON, decoded."""
 
 LINE_BYTES_MAX = 2 << 20
-"""A largest payload (`documents/run.py`) in base64, and its surroundings."""
+"""Enough for the largest payload (`documents/run.py`) in base64, and what is around it."""
 
 
 async def write_line(writer: asyncio.StreamWriter, said: Mapping[str, object]) -> None:
@@ -72,8 +72,8 @@ class ControlClient:
         headers: Mapping[str, str] | None = None,
         **sure: object,
     ) -> list[Fields]:
-        """One receipt's fields for each topic; `sure` is what `Peer.publish` takes to be sure of
-        it: `confirm`, `copies` and `timeout`."""
+        """The receipt's fields for each topic; `sure` are the arguments `confirm`, `copies` and
+        `timeout` of `Peer.publish`."""
         answer = await self.ask(
             "publish", topics=topics, payload=payload, headers=dict(headers or {}), **sure
         )

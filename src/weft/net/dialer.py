@@ -1,4 +1,4 @@
-"""Making connections: a few at a time, and not again at once where it failed.
+"""Making connections: a few at a time, and after a failure only when some time has passed.
 
 A peer that cannot be reached is remembered for a while (doubling with every failure), so that a
 view full of dead peers costs one attempt each and not one per message. A new address for the same
@@ -46,9 +46,9 @@ class Backoff:
 
 
 class Slots:
-    """How many connections are being made in this event loop, and which wait for a turn. Shared
-    by all its peers: a handshake costs a millisecond, and a thousand at once would make every
-    other one late."""
+    """How many connections are being made in this event loop, and which dials wait for a turn. All
+    peers of the loop share it: a handshake costs a millisecond, and a thousand at once would delay
+    everything else in the loop."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -123,7 +123,7 @@ class Dial:
 
 
 class Dialer:
-    """Makes connections that are then on their own; at most `most` in one event loop."""
+    """Makes connections and forgets them once they are open; it makes at most `most` at once."""
 
     def __init__(
         self,
@@ -141,8 +141,8 @@ class Dialer:
         return len(self._dials)
 
     def start(self, connection: Connection, host: str, port: int) -> None:
-        """Dial now, or when it is its turn."""
-        connection.stop_clock()  # its time has not begun
+        """Dial now, or when the connection's turn comes."""
+        connection.stop_clock()  # until its turn comes
         dial = self._dials[connection] = Dial(connection, host, port, self._begun, self._failed)
         self._slots.enter(dial, self._most)
 

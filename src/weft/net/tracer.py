@@ -3,8 +3,8 @@
 A tracer exists only while tracing is on, so that the hot path asks one question. The file tells
 which peers this one talks to and what about, so only its owner can read it.
 
-Where it cannot be written on, as on a full disk, the trace ends, with a line in the log: the peer
-does its work without it.
+If the file cannot be written any more, as on a full disk, the trace ends with a line in the log,
+and the peer works on without it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Tracer:
             self._end(error)
 
     def _end(self, error: OSError) -> None:
-        """What the file refuses is the end of the trace, and of nothing else."""
+        """End the trace, since its file cannot be written; the peer goes on."""
         if not self._ended:
             log.error("the trace %s ends here: %s", self._path, error.strerror)
         self._ended = True

@@ -65,7 +65,7 @@ class Durable:
         return await self.submit(batch)
 
     def submit(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
-        """Like `put`, without waiting for room: for what must not be put off."""
+        """Like `put`, without waiting for room: for batches that must not be put off."""
         if self._closed:
             raise StoreError("the store is closed")
         waiter = _Waiter(batch, self._loop.create_future())
@@ -76,8 +76,8 @@ class Durable:
         return waiter.future
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int) -> asyncio.Future[int]:
-        """Drop what need not be kept of a topic, a little at a time; how many were dropped.
-        Takes its turn between two groups of batches."""
+        """Drop events of a topic that need not be kept, at most `PRUNED_AT_ONCE`; the future says
+        how many. It takes its turn between two groups of batches."""
         done: asyncio.Future[int] = self._loop.create_future()
         if self._closed:
             done.set_result(0)
@@ -88,7 +88,7 @@ class Durable:
         return done
 
     def watch(self, committed: Callable[[], None]) -> Callable[[], None]:
-        """Call `committed` whenever there is more in the store; returns what ends that."""
+        """Call `committed` after every write to the store; returns a function that ends that."""
         self._watchers[committed] = None
         return lambda: self._watchers.pop(committed, None)
 
