@@ -47,11 +47,11 @@ CID = cid_text(cid_of(b"block"))
         (["topic", "ask", "/a", "b"], FAILED, "start one with 'weft peer'"),
         (["get", "rubbish"], USAGE, "a merkle path starts with a CID"),
         (["get", "/rubbish/payload", "--store", "none.db"], USAGE, "starts with a CID"),
-        (["topic", "show", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "show", "/a", "x"], USAGE, "takes only the topic"),
         (["topic", "allow", "/a", "x", "--owner", "y"], USAGE, "--owner is for create"),
         (["topic", "show", "/a", "--anyone"], USAGE, "--anyone is for"),
         (["topic", "paint", "/a"], USAGE, "invalid choice"),
-        (["topic", "name", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "name", "/a", "x"], USAGE, "takes only the topic"),
         (["topic", "show", "/~a/orders"], USAGE, "owner's peer id must follow"),
         (["sub", "/a", "--since", "yesterday"], USAGE, "neither 'beginning'"),
         (["sub", "/a", "--store", "x"], USAGE, "--store goes with --join"),
@@ -132,7 +132,7 @@ def test_topics_without_a_version_in_words() -> None:
         "claimed by 12D3a, 12D3b: weft topic follow /a 12D3a 12D3b",
         "claimed by 12D3c: weft topic follow /a 12D3c",
     ]
-    assert "is 12D3x's by its name" in topic.unknown_in_words("/~12D3x/orders", [])
+    assert "belongs to 12D3x, as its name says" in topic.unknown_in_words("/~12D3x/orders", [])
     assert topic.unknown_in_words("/a", [["12D3c"]], ["12D3a", "12D3b"]).splitlines() == [
         "/a is believed to be owned by 12D3a, 12D3b; no version of it is known yet",
         "/a is claimed by 12D3c; that is not believed here",

@@ -217,7 +217,7 @@ async def test_a_loopback_address_that_is_told_to_other_machines_is_worth_a_line
     met.connected(other)
     warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 2 * lines
-    assert all("only this machine can" in one.getMessage() for one in warnings)
+    assert all("works on this machine alone" in one.getMessage() for one in warnings)
     joining.close()
     met.close()
 

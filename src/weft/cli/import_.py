@@ -1,4 +1,4 @@
-"""`weft import`: what a CAR file holds, into the store."""
+"""`weft import`: stores the events of a CAR file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from weft.terminal import printable
 
 HELP = "Store the events of a CAR file"
 DETAILS = """
-Every block is checked as if a stranger had sent it: that it is what its name
-says, that its signature is right, and that its publisher may publish. What is
-refused is counted by reason. The peer must not run meanwhile; the store is
-made if there is none.
+Every block is checked like one that a stranger sent: that it fits its CID, that
+its signature is right, and that its publisher may publish. Refused blocks are
+counted by reason. The peer must not run meanwhile; the store is made if there
+is none.
 """
 EXAMPLES = """
 weft import football.car
@@ -26,7 +26,7 @@ weft import football.car --store archive.db --json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a CAR file")
     home_option(parser)
     read_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if loaded.waiting:
             print(f"{loaded.waiting:,} left out: their parents are neither here nor in the file")
         if loaded.foreign:
-            print(f"{loaded.foreign:,} skipped: blocks of others")
+            print(f"{loaded.foreign:,} skipped: they are no blocks of weft")
         for reason, count in refused.items():
             print(f"{count:,} refused: {printable(reason)}")
     return FAILED if refused or loaded.waiting else 0

@@ -1,4 +1,4 @@
-"""`weft status`: how a running peer is."""
+"""`weft status`: shows the state of a running peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 from weft.cli.output import Fields, rows_in_words
 from weft.cli.settings import home_option, socket_of
 
-HELP = "Show how a running peer is"
+HELP = "Show the state of a running peer"
 EXAMPLES = """
 weft status
 weft status --home ./b --json
@@ -66,7 +66,7 @@ def in_words(status: Fields) -> str:
 
 
 def _history(history: Fields) -> str:
-    """What is stored of the subscribed topics, what is looked for, what was refused and why."""
+    """How many events of subscribed topics are stored, missing, and refused by which reason."""
     events = sum(topic["events"] for topic in history["topics"].values())
     text = f"{events:,} events stored"
     if history["missing"]:
@@ -76,6 +76,6 @@ def _history(history: Fields) -> str:
 
 
 def _estimate(status: Fields) -> str:
-    """How many topics the network has, once the peer has an idea of it."""
+    """How many topics the network has, once the peer has an estimate."""
     estimate = status["topics_active_estimate"]
     return f", about {estimate:.0f} active in the network" if estimate else ""

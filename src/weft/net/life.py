@@ -256,7 +256,7 @@ class Life:
 
     def _warn_of_silence(self, seconds: float) -> None:
         for address, why in self.unanswered.items():
-            log.warning("no answer from %s, to join by, for %g s: %s", address, seconds, why)
+            log.warning("%s, to join by, has not answered for %g s: %s", address, seconds, why)
 
     def _look_at_address(self, other: Contact) -> None:
         """Warn once if this peer tells others a loopback address, and another machine is met."""
