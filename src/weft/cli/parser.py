@@ -221,7 +221,12 @@ def host_port(text: str) -> str:
 
 def maybe_host_port(text: str) -> str:
     """HOST:PORT, or only a port, which means loopback."""
-    return host_port(text if ":" in text else f"127.0.0.1:{text}")
+    try:
+        return host_port(text if ":" in text else f"127.0.0.1:{text}")
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither PORT nor HOST:PORT, such as 9100 or 127.0.0.1:9100"
+        ) from None
 
 
 def network(text: str) -> str:

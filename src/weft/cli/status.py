@@ -48,12 +48,12 @@ def in_words(status: Fields) -> str:
     rows = [
         ("address", status["address"]),
         ("network", network["name"] + (", alone so far" if status["isolated"] else "")),
-        ("neighbours", f"{len(status['view'])} in view, {status['linked_peers']} linked"),
+        ("neighbours", f"{len(status['view'])} in its view, {status['linked_peers']} linked"),
         ("links", f"{links['logical']} logical over {links['physical']} physical"),
         ("connections", f"{len(status['connections'])} open"),
         ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
-        ("access points", f"{status['access_points']} known"),
-        ("cycle", str(status["cycle"])),
+        ("access points", f"{status['access_points']} known, to publish in their topics"),
+        ("cycle", f"{status['cycle']} (exchanges of views so far)"),
     ]
     if network["key_clashes"]:
         rows.append(("warning", "another process uses this peer's key: stop one of the two"))

@@ -42,7 +42,8 @@ class ControlClient:
             )
         except OSError as error:
             raise ControlError(
-                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer'"
+                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer', "
+                "or name its home with --home"
             ) from error
         return self
 

@@ -63,7 +63,8 @@ def read_recorded(path: Path) -> Recorded:
         with path.open(encoding="utf-8") as file:
             return recorded(str(path), file)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRecording(f"{path}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadRecording(f"cannot read {path}: {why}") from error
 
 
 def recorded(name: str, lines: Iterable[str]) -> Recorded:
