@@ -53,7 +53,7 @@ def in_words(status: Fields) -> str:
         ("connections", f"{len(status['connections'])} open"),
         ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
         ("access points", f"{status['access_points']} known, to publish in their topics"),
-        ("cycle", f"{status['cycle']} (exchanges of views so far)"),
+        ("cycle", f"{status['cycle']} (periods of upkeep so far)"),
     ]
     if network["key_clashes"]:
         rows.append(("warning", "another process uses this peer's key: stop one of the two"))

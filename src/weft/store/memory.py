@@ -83,6 +83,7 @@ class MemoryStore:
         place = position(event)
         if place <= stream.floor:
             stream.wanted.pop(event.cid, None)
+            stream.lost.pop(event.cid, None)
             return "pruned"
         self._events[event.cid] = event
         self._arrived += 1

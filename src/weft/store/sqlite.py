@@ -643,7 +643,7 @@ class _Writer:
         if position(event) <= state.floor:
             if execute("SELECT 1 FROM events WHERE cid = ?", (cid,)).fetchone():
                 return "known"  # a head
-            execute("DELETE FROM wanted WHERE parent = ?", (cid,))
+            execute("DELETE FROM wanted WHERE parent = ? AND topic = ?", (cid, topic))
             return "pruned"
         added = execute(
             "INSERT OR IGNORE INTO events (id, cid, topic, height, time_ms, block) "
