@@ -57,7 +57,7 @@ class ControlClient:
         await write_line(self._writer, {"op": op, **fields})
         answer = await self._read()
         if not answer.get("ok"):
-            raise ControlError(str(answer.get("error", "the peer gave no reason")))
+            raise _refusal(answer)
         return answer
 
     async def publish(self, topic: str, payload: bytes) -> Fields:
@@ -86,7 +86,10 @@ class ControlClient:
         yield await self.ask("subscribe", topic=topic, **since)
         with suppress(asyncio.IncompleteReadError):
             while True:
-                note: Fields = (await self._read())["note"]
+                line = await self._read()
+                if "note" not in line:
+                    raise _refusal(line)
+                note: Fields = line["note"]
                 note["payload"] = base64.b64decode(note["payload"])
                 yield note
 
@@ -97,3 +100,7 @@ class ControlClient:
             raise ControlError(f"the peer's answer could not be read: {error}") from error
         answer: Fields = msgspec.json.decode(line)
         return answer
+
+
+def _refusal(answer: Fields) -> ControlError:
+    return ControlError(str(answer.get("error", "the peer gave no reason")))
