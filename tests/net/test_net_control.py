@@ -134,6 +134,7 @@ async def test_a_subscription_that_fails_later_says_why(tmp_path: Path) -> None:
             await anext(notes)
             with pytest.raises(weft.ControlError, match="knows the event"):
                 await anext(notes)
+            assert (await client.ask("topics"))["topics"] == {}  # and the connection goes on
         await server.close()
 
 

@@ -220,6 +220,7 @@ class ControlServer:
                 await write_line(writer, {"note": _note(note)})
         finally:
             watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)  # only one may read at a time
             await subscription.close()
 
 
