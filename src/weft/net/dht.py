@@ -94,6 +94,8 @@ class Dht:
         if not self._enabled:
             raise UsageError("the DHT is off: set protocol.dht.enabled = true")
         answer = await self._runtime.ask(make)
+        if answer.outcome == "failed" and answer.reason:
+            raise DhtError(answer.reason)
         if answer.outcome == "dropped":
             if self._runtime.closed:
                 raise ClosedError("this peer is closed")

@@ -180,7 +180,7 @@ class Owned:
         if not holders:
             raise UsageError("following a topic needs its owners' peer ids")
         answer = await self._runtime.ask(lambda token: seam.FollowTopic(token, name, holders))
-        if answer.outcome == "refused":
+        if answer.outcome in ("refused", "failed"):
             raise HistoryError(answer.reason)
         return answer.outcome == "found"
 

@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 from weakref import ref
 
 from msgspec.structs import replace
@@ -71,6 +71,12 @@ _BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
 _PUBLISHING = (seam.Publish, seam.PublishTogether, seam.Stored)
 """Facts by which this peer's own events are routed."""
+_ANSWERED: tuple[type[seam.Publish | seam.Unsubscribe | seam.Confirm], ...] = (
+    *(seam.Publish, seam.Unsubscribe, seam.Confirm),
+    *get_args(seam.TopicCommand),
+    *get_args(seam.DhtCommand),
+)
+"""Commands whose callers wait for one answer."""
 
 
 class _Latest(NamedTuple):
@@ -180,7 +186,7 @@ class Runtime:
 
     def _answer_caller(self, fact: seam.Input) -> None:
         """Answer a command that could not be handled, since its caller waits."""
-        if isinstance(fact, (seam.Publish, seam.Unsubscribe, seam.FindEvent, seam.Confirm)):
+        if isinstance(fact, _ANSWERED):
             self._answers.on_answer(replace(UNANSWERED, token=fact.token))
         elif isinstance(fact, seam.PublishTogether):
             for token in fact.tokens:
