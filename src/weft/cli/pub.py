@@ -7,7 +7,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
 
 from weft.cli.output import Fields
 from weft.cli.parser import plain_topic, repeated_option, seconds, whole
@@ -141,15 +144,43 @@ async def _run(args: argparse.Namespace) -> int:
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     """Publish everything, in order; returns the exit code."""
     code = 0
-    lines: Iterator[bytes] = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-    if args.data not in (None, "-"):
-        lines = iter([os.fsencode(args.data)])  # as it was typed, whether it is UTF-8 or not
-    while (data := await asyncio.to_thread(next, lines, None)) is not None:
+    typed = args.data if args.data != "-" else None
+    async for data in input_lines() if typed is None else _once(os.fsencode(typed)):
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else printable(in_words(receipt)), flush=True)
             if not goes_on(receipt) and reached_above(receipt) is None:
                 code = FAILED
     return code
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data  # as it was typed, whether it is UTF-8 or not
+
+
+async def input_lines() -> AsyncIterator[bytes]:
+    """The lines of standard input. A daemon thread reads them, through a buffer of its own, so that
+    the process can end while that thread waits for a line."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes | OSError | None] = asyncio.Queue(1)
+
+    def put(line: bytes | OSError | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+    def read() -> None:
+        with suppress(RuntimeError, CancelledError):  # the loop has ended
+            try:
+                with open(sys.stdin.fileno(), "rb", closefd=False) as source:
+                    for line in source:
+                        put(line.rstrip(b"\r\n"))
+            except OSError as error:
+                put(error)
+            put(None)
+
+    threading.Thread(target=read, name="weft-input", daemon=True).start()
+    while (line := await lines.get()) is not None:
+        if isinstance(line, OSError):
+            raise line
+        yield line
 
 
 def goes_on(receipt: Fields) -> bool:
