@@ -37,12 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.documents.merkle import parse_path
     from weft.ids import BadId
+    from weft.net.control_client import answers
 
     try:
         parse_path(args.path)  # before anything is looked for
     except BadId as error:
         raise Problem(str(error), USAGE) from error
-    if args.store is None and socket_of(args).exists():
+    if args.store is None and answers(socket_of(args)):
         value = asyncio.run(ask(args, "get", path=args.path))["value"]
     else:
         value = _resolve(args)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from weft.cli.problem import FAILED, Problem
-from weft.cli.settings import home_option, socket_of
+from weft.cli.settings import home_option
 from weft.cli.store import opened, read_option
 from weft.terminal import printable
 
@@ -35,11 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Progress
     from weft.store.car import BadArchive, load
+    from weft.store.interface import StoreBusy
 
-    if args.store is None and socket_of(args).exists():
-        raise Problem(f"a peer runs with the home {socket_of(args).parent}: stop it first")
     size = args.file.stat().st_size
     with opened(args, make=True) as store, args.file.open("rb") as file:
+        try:
+            store.hold()
+        except StoreBusy as error:
+            raise Problem(f"a peer runs with the store {store.path}: stop it first") from error
         progress = Progress(size, size)
 
         def show(blocks: int) -> None:

@@ -46,7 +46,7 @@ from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.errors import WeftError
 from weft.ids import cid_text
 from weft.net.api import Peer
-from weft.net.control_client import LINE_BYTES_MAX, write_line
+from weft.net.control_client import LINE_BYTES_MAX, answers, write_line
 from weft.net.errors import ControlError, NotConfirmed
 from weft.net.listener import Acceptor
 from weft.net.receipt import Confirm, unconfirmed
@@ -127,7 +127,7 @@ class ControlServer:
         if self._path.exists():
             if not stat.S_ISSOCK(self._path.stat().st_mode):
                 raise ControlError(f"{self._path} exists and is no socket")
-            if _answers(self._path):
+            if answers(self._path):
                 raise ControlError(f"a peer is running already: {self._path} answers")
             self._path.unlink()
         try:
@@ -310,12 +310,3 @@ def _bind_private(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True

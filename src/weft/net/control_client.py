@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,16 @@ Fields: TypeAlias = dict[str, Any]
 
 LINE_BYTES_MAX = 2 << 20
 """Enough for the largest payload (`documents/run.py`) in base64, and what is around it."""
+
+
+def answers(path: Path) -> bool:
+    """Whether a running peer listens at this socket; one that was killed leaves its file behind."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 async def write_line(writer: asyncio.StreamWriter, said: Mapping[str, object]) -> None:
