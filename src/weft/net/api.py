@@ -128,7 +128,7 @@ class Peer:
         self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
-        self._metrics: prometheus.Endpoint | None = None
+        self._metrics: list[prometheus.Endpoint] = []
         self.dht = Dht(runtime, config.protocol.dht.enabled)
         self.owned = Owned(runtime, machine)
         self.history = History(store, machine, self.dht)
@@ -192,6 +192,8 @@ class Peer:
             credentials = Credentials(identity)
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, traced) if traced is not None else None
+            if tracer is not None:
+                undo.callback(tracer.close)
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
             protocol = dataclasses.replace(
                 config.protocol, trace=tracer is not None, history=history
@@ -223,8 +225,8 @@ class Peer:
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
-        if self._metrics is not None:
-            await self._metrics.close()
+        for endpoint in self._metrics:
+            await endpoint.close()
         await self._runtime.close()
         self._identity.release()
 
@@ -689,7 +691,7 @@ class Peer:
         self.metrics()  # raises now if a package for them is missing
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
-        self._metrics = endpoint
+        self._metrics.append(endpoint)
         return endpoint.address
 
 
