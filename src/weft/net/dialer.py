@@ -8,6 +8,7 @@ peer is tried at once.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -118,8 +119,16 @@ class Dial:
         try:
             await loop.create_connection(lambda: self._connection, self._host, self._port)
         except (OSError, UnicodeError, ValueError) as error:
-            text = f"cannot reach {self._host} port {self._port}: {error}"
+            text = f"cannot reach {self._host} port {self._port}: {_reason(error)}"
             self._failed(self._connection, DialFault(text))
+
+
+def _reason(error: Exception) -> str:
+    """Why a dial failed; asyncio's own text of a refused connection repeats the address."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is not None and number > 0:
+        return os.strerror(number)
+    return str(getattr(error, "strerror", None) or error)  # a name that cannot be looked up, say
 
 
 class Dialer:
