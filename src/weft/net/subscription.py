@@ -593,11 +593,11 @@ class _Past:
         subscription = self._subscription
         try:
             event = await seek(subscription)
+            self._reader = Reader(store, subscription.topic, event.parents)
         except WeftError as error:
             if not subscription.closed:
                 await subscription.fail(error)
             return
-        self._reader = Reader(store, subscription.topic, event.parents)
         self._held.pop(cid, None)
         self._read()
 
