@@ -34,7 +34,7 @@ OverlayId = NewType("OverlayId", int)
 """Names one instance of a topic's overlay (63 bits); the smaller one survives a merge."""
 
 GENERAL = Topic("")
-"""Where a topic is asked for, this stands for the general overlay, which holds every peer."""
+"""The general overlay, which holds every peer, in places that name a topic."""
 
 PEER_ID_BYTES = 32
 CID_BYTES = 36

@@ -1,6 +1,6 @@
 """From a bare Python to a running command line: makes `.venv`, fills it, starts weft in it.
 
-`./weft` runs this file with whatever Python 3.11+ it finds, so it imports nothing but the
+`./weft` runs this file with the first Python 3.11+ that it finds, so it imports nothing but the
 standard library and nothing of weft. Each group of dependencies is a file in `requirements/`
 with exact versions and hashes; a command gets the groups it needs, when it is first used.
 

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whole_option(parser, "--processes", 1, 64, "processes for the peers (4)", default=4)
     whole_option(parser, "--topics", 1, 200, "number of topics (12)", default=12)
     whole_option(parser, "--events", 1, 100_000, "events to publish (300)", default=300)
-    whole_option(parser, "--seconds", 1, 600, "time to publish them in (10)", default=10)
+    whole_option(parser, "--seconds", 1, 600, "seconds to publish them in (10)", default=10)
     seed = "seed of subscriptions and events (1)"
     whole_option(parser, "--seed", 0, 2**63 - 1, seed, default=1, metavar="S")
     parser.add_argument(
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _beside(args: argparse.Namespace, swarm: Swarm) -> AsyncIterator[None]:
-    """Open the page of the demonstration, and wait a while for somebody to look at it."""
+    """Open the page of the demonstration, and wait a while for a browser to open it."""
     from weft.demo.show import CONFIG
     from weft.net import config
     from weft.net.config import Config

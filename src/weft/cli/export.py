@@ -26,7 +26,7 @@ weft export /chat chat.car --store old/store.db
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=topic, metavar="TOPIC")
+    parser.add_argument("topic", type=topic, metavar="TOPIC", help="such as /sports/football")
     parser.add_argument("file", type=Path, metavar="FILE", help="to write; must not exist yet")
     home_option(parser)
     read_option(parser)

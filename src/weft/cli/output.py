@@ -33,7 +33,7 @@ def say_subscribed(topic: str, outcome: object) -> None:
 
 
 def raw_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that print payloads."""
+    """The option `--raw`, for commands that print payloads."""
     text = "print payloads unchanged, also to a terminal, which obeys control codes in them"
     parser.add_argument("--raw", action="store_true", help=text)
 

@@ -184,12 +184,12 @@ async def input_lines() -> AsyncIterator[bytes]:
 
 
 def goes_on(receipt: Fields) -> bool:
-    """Whether the event reached somebody, or as many as was asked for."""
+    """Whether an event was published, and confirmed if that was asked for."""
     return receipt["outcome"] in _GOES_ON and receipt.get("confirmed", True)
 
 
 def reached_above(receipt: Fields) -> Fields | None:
-    """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
+    """If a topic has no subscribers: the receipt of the nearest topic above it that has some."""
     above: list[Fields] = receipt.get("above", [])
     return next((level for level in above if goes_on(level)), None)
 

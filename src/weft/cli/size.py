@@ -10,10 +10,11 @@ from weft.cli.parser import whole_option
 
 HELP = "Size access point tables and lookups for a number of topics"
 DETAILS = """
-For the routing TERA. An access point is a subscriber through which others publish in its topic;
-each peer has a table of access points to some topics. A lookup visits K peers over r random walks,
-and succeeds if one of their tables holds the topic; a table of A entries holds each of T topics
-with probability A/T. Larger tables need fewer visits for the same success. A row says:
+This is about the routing TERA. An access point is a subscriber through which peers publish in its
+topic without subscribing; each peer has a table of access points to some topics. A lookup visits K
+peers over r random walks, and succeeds if one of their tables holds the topic; a table of A entries
+holds each of T topics with probability A/T. Larger tables need fewer visits for the same success. A
+row says:
 
   A         entries of a table
   memory    size of a table, at --topic-bytes per topic

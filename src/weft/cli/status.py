@@ -10,6 +10,13 @@ from weft.cli.output import Fields, rows_in_words
 from weft.cli.settings import home_option, socket_of
 
 HELP = "Show the state of a running peer"
+DETAILS = """
+address        the address that other peers join by
+neighbours     peers in its view of the whole network, and peers that it has links to
+links          links over all topics (logical), and the peers that they go to (physical)
+access points  subscribers of topics that it knows, to publish there without subscribing
+cycle          periods of upkeep since it started
+"""
 EXAMPLES = """
 weft status
 weft status --home ./b --json
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def ask(args: argparse.Namespace, op: str, **fields: str) -> Fields:
-    """One question to the peer that runs with this home."""
+    """Ask the peer that runs with this home one question."""
     from weft.net.control_client import ControlClient
 
     async with ControlClient(socket_of(args)) as client:

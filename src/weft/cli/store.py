@@ -24,7 +24,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def keep_option(parser: argparse.ArgumentParser, at_home: bool = False) -> None:
-    """For commands that start a peer; `at_home`: without FILE the store is in the home folder."""
+    """The option of commands that start a peer; `at_home`: without FILE the store is in the home
+    folder."""
     if at_home:
         text = "keep events in a file (store.db in the home), or with ':memory:' while it runs"
         parser.add_argument("--store", metavar="FILE", nargs="?", const="", help=text)
@@ -34,7 +35,7 @@ def keep_option(parser: argparse.ArgumentParser, at_home: bool = False) -> None:
 
 
 def read_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that read or fill a store without a peer."""
+    """The option of commands that read or fill a store without a peer."""
     parser.add_argument(
         "--store", type=Path, metavar="FILE", help="the peer's store (store.db in the home)"
     )

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=hours,
         metavar="HOURS",
         help="for so many hours let peers with stores publish, come, go and be killed; then say "
-        "whether memory or files grew",
+        "whether events came late or not at all, and whether memory grew",
     )
     parser.add_argument(
         "--out",

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def web_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that can show what they run."""
+    """The options of commands that can show their peers on a page."""
     parser.add_argument(
         "--web",
         type=maybe_host_port,

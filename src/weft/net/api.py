@@ -165,7 +165,7 @@ class Peer:
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
-        `encode` makes the payload of whatever is published that is not bytes already, texts
+        `encode` makes the payload of any published object that is not bytes already, texts
         included (`json.dumps`, `msgspec.json.encode`), `decode` reads it again for `note.value`.
         """
         config = _routed(_config(config), routing, texts_in("hierarchies", hierarchies))
@@ -349,7 +349,7 @@ class Peer:
         return parsed
 
     def _past(self, topic: Topic) -> Past:
-        """What is known of the past of a topic at other members, and how far it has been read."""
+        """How reading a topic's past from other members goes, for subscriptions and consumers."""
         history = self._machine.history
         if history is None:
             return Past(lambda: True, lambda: False)
@@ -420,8 +420,8 @@ class Peer:
         copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
-        """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
-        whatever that takes. `headers` are texts by name, which travel beside the payload, signed
+        """Publish an event: bytes, a text, which is sent as UTF-8, or any object that the encoder
+        (see `open`) takes. `headers` are texts by name, which travel beside the payload, signed
         with it (`note.headers`). Waits while outgoing queues are full, and returns once this peer
         has the event (with a store: on disk) and has sent it or keeps trying to; the receipt says
         what became of it.
@@ -592,7 +592,7 @@ class Peer:
     # --- its life -------------------------------------------------------------------------------
 
     def join(self, address: str) -> None:
-        """Enter the network through one more peer, whatever `open` was given."""
+        """Enter the network through one more peer than those given to `open`."""
         self._runtime.join(usable(parse_contact, address))
 
     async def joined(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (as in nats-py)

@@ -72,7 +72,7 @@ def path_in(name: str, given: FileName) -> Path:
 
 
 def bytes_in(name: str, given: object) -> bytes:
-    """Bytes, of whatever kind."""
+    """Bytes, from any object of bytes."""
     if not isinstance(given, bytes | bytearray | memoryview):
         raise UsageError(f"{name} is {given!r:.60}; expected bytes")
     return bytes(given)

@@ -49,8 +49,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Union[AnyMessage, Goodbye])}
 _ANY = -1
 _decoders: dict[int, Callable[[bytes], WireMessage]] = {}
-"""By tag, each made when it is first needed. measured: one for all 80 kinds takes 7 ms to make,
-which every program would pay at its start; most need a dozen."""
+"""Decoders by tag, each made when it is first needed. measured: one decoder for all 80 kinds takes
+7 ms to make, which every program would pay at its start; most need a dozen kinds."""
 _decode_greeting = msgspec.msgpack.Decoder(Union[Hello, Goodbye]).decode
 # Deeply nested garbage ends in RecursionError, absurd announced lengths in MemoryError.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
@@ -128,7 +128,7 @@ class FrameReader:
         self._need = 0  # its size, or the header's while that is unfinished
 
     def feed(self, data: bytes) -> None:
-        """More bytes; only after `next` has returned None."""
+        """Take in more bytes; only after `next` has returned None."""
         if self._part:
             self._part += data
             if len(self._part) < self._need:

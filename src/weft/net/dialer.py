@@ -23,7 +23,7 @@ _REMEMBERED_MAX = 1_024  # guess: unreachable peers remembered
 
 
 class Backoff:
-    """Which contacts are not worth a dial right now."""
+    """Remembers the contacts that must not be dialled again yet, after failed dials."""
 
     def __init__(self, first_ms: int, most_ms: int) -> None:
         self._first_ms = first_ms

@@ -1,4 +1,4 @@
-"""What can go wrong on a real network, by name.
+"""The errors of a real network.
 
 Two families. A `WeftError` reaches the caller and its text says what to do about it. A `Fault`
 is the reason why one connection ended: it is counted under its `counter`, logged, and harms

@@ -55,7 +55,7 @@ Keys = str | Iterable[str]
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """What is known of an owned topic."""
+    """An owned topic, by the newest version that this peer knows."""
 
     topic: str
     cid: str  # of its newest version

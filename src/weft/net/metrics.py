@@ -1,4 +1,4 @@
-"""What the network driver counts, and how Prometheus reads it: as text, over a tiny HTTP endpoint.
+"""The network driver's counters, and a small HTTP endpoint for Prometheus.
 
 The endpoint answers `GET /metrics` (and `HEAD`) and nothing else, reads at most a few kilobytes of
 request and gives up on slow callers. It has no authentication: bind it to loopback, which is the

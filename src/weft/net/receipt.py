@@ -23,9 +23,9 @@ from weft.protocol.seam import Answer, Outcome, Strength
 T = TypeVar("T")
 
 Became: TypeAlias = Outcome | Literal["alone", "sent", "taken"]
-"""What became of an event."""
+"""Outcomes of publishing an event; `Receipt` explains them."""
 Confirm: TypeAlias = Literal["accepted"] | Strength
-"""What a publisher wants to be sure of; see `Peer.publish`."""
+"""How far an event must get, for a publisher that waits for it; see `Peer.publish`."""
 CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
 _ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
@@ -145,7 +145,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def event_id(self) -> str:
-        """As in notifications and in the trace; empty if no event came to be."""
+        """The event's id, as in notifications and in the trace; empty if no event was made."""
         event = self.event
         return message_id(self.topic, event) if event is not None else ""
 

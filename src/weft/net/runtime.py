@@ -364,7 +364,7 @@ class Runtime:
         self._check_loop()
 
     def _check_loop(self) -> None:
-        """From another thread or a second `asyncio.run`, answers would never come."""
+        """Refuse calls from another thread or a second `asyncio.run`: answers would never come."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:

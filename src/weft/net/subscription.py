@@ -657,7 +657,7 @@ class Subscriptions:
         self._counters = counters
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
-        self._passed: list[Passed] | None = None  # once somebody looks
+        self._passed: list[Passed] | None = None  # None until `passed` is called first
 
     def passed(self) -> list[Passed]:
         """The events delivered since the last call, at most the first `PASSED_MAX`: the bound keeps

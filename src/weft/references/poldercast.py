@@ -52,7 +52,7 @@ class RingReply(Message, frozen=True):
 
 
 def place_of(peer: PeerId) -> int:
-    """Where a peer stands on all its rings."""
+    """The place of a peer, which is the same on all its rings."""
     return int.from_bytes(blake2b(peer, digest_size=8).digest(), "big")
 
 

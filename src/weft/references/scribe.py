@@ -67,7 +67,7 @@ class TreeBeat(Message, frozen=True):
 
 
 class RootAsk(Message, frozen=True):
-    """Where is the root? Routed towards it."""
+    """Asks where the root is; routed towards it."""
 
     topic: Topic
     asker: Contact

@@ -132,7 +132,7 @@ class Member:
         return items[below(absorb(self._picks, draw), len(items))]
 
     def _victims(self, count: int = AT_ONCE) -> list[Contact]:
-        """Some honest peers, from a random place of their list on."""
+        """Up to `count` honest peers, from a drawn place of their list on."""
         honest = self._gang.honest
         self._draws += 1
         start = self._gang.dice.below("hostile.start", len(honest), self._number, self._draws)

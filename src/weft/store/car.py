@@ -192,7 +192,7 @@ def _is_foreign(block: bytes) -> bool:
 
 
 class Loaded(Struct):
-    """What came of loading an archive."""
+    """The counts of one loading of an archive."""
 
     events: int = 0  # stored
     topics: int = 0  # topic versions in the file
@@ -226,7 +226,7 @@ class _Loader:
             self._aside.append((opened.height, found.place, opened.cid, found.size))
 
     def take_aside(self, file: BinaryIO) -> None:
-        """What was put aside, now that all of the file has been seen: parents before children."""
+        """Take the events that were put aside, now that the whole file was seen: parents first."""
         for _, place, cid, size in sorted(self._aside):
             file.seek(place)
             opened = self._open(Found(cid, _exactly(file, size), place, size))

@@ -91,7 +91,7 @@ class _Mark(Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Place(Struct, frozen=True, array_like=True, gc=False):
-    """What a position says."""
+    """The content of a position."""
 
     topic: str
     store: bytes
@@ -111,7 +111,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Read(NamedTuple):
-    """One event, and where a reader stands that has dealt with it."""
+    """One event, and the position after it."""
 
     event: SealedEvent
     position: str
@@ -152,7 +152,7 @@ class Cursor:
         """Whether reading stopped at an event that may be old: that shows once the past is read."""
         self.passed = False
         """Whether reading stopped after passing over many old events; there may be more to read."""
-        self._looked = 0  # nothing that arrived up to then is left, of whatever topic
+        self._looked = 0  # all arrivals up to this number, of all topics, have been looked at
         if after == NOW:
             self._upto = None
             self._now = True
@@ -170,7 +170,7 @@ class Cursor:
 
     @property
     def position(self) -> str:
-        """Where reading stands now."""
+        """The position after all events read so far."""
         upto = self._upto
         place = _Place(
             self._topic,
@@ -436,7 +436,7 @@ class _Walk:
 
     def __init__(self, store: Store, topic: Topic, marks: Iterable[_Mark]) -> None:
         self.began = store.last_arrival()
-        """What arrives later is not seen by this walk."""
+        """The last arrival before the walk began; it does not see later ones."""
         self._past: set[Cid] = set()
         top = START
         for mark in marks:

@@ -1,7 +1,7 @@
 """Durable writes for an asyncio program: many waiters, one sync to disk for all of them.
 
-A sync costs milliseconds whatever it carries. So while one is under way, the batches that come in
-gather, and the next one takes them all. Under load the rate is that of writing, not that of
+A sync costs milliseconds, however much it writes. So while one is under way, the batches that come
+in gather, and the next one takes them all. Under load the rate is that of writing, not that of
 syncing; alone, a batch waits for no other. A caller that awaits `put` knows afterwards that its
 batch is on disk, or why it is not.
 
@@ -118,7 +118,7 @@ class Durable:
         group = self._take()
         try:
             outcomes = self.store.stage([waiter.batch for waiter in group])
-        except Exception as error:  # whatever it is, its waiters must hear of it
+        except Exception as error:  # of any kind: the waiters must get it
             self._resolve(group, [], error)
             return
         self._syncing = True

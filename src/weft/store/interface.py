@@ -58,7 +58,7 @@ class NotHeld(StoreError):
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """What is stored together."""
+    """Documents and notes that are stored together, or not at all."""
 
     now_ms: int  # wall clock
     events: tuple[SealedEvent, ...] = ()
@@ -74,7 +74,7 @@ class Batch(Struct, frozen=True, gc=False):
 
 
 class Summary(Struct, frozen=True, gc=False):
-    """What a store holds of a topic."""
+    """How much a store holds of a topic, and how far the topic is pruned."""
 
     events: int = 0
     bytes: int = 0
@@ -181,7 +181,7 @@ class Store(Protocol):
         """The publishers of what is stored of a topic with their bytes, most bytes first."""
 
     def beginning(self, topic: Topic) -> bytes:
-        """What was kept of the beginning of a subscription; empty if nothing was."""
+        """The note of `Batch.beginnings` about the beginning of a subscription; empty: none."""
         ...
 
     def records(self) -> dict[bytes, bytes]:

@@ -23,7 +23,7 @@ _NUMBERS = count(1)
 
 
 class _Stream:
-    """One topic."""
+    """The events of one topic, with their order, heads and gaps."""
 
     def __init__(self) -> None:
         self.order: list[Position] = []

@@ -123,7 +123,7 @@ _MADE_MAX = 16
 
 
 def origin_of(store: Store, topic: Topic) -> MadeFrom | None:
-    """What a topic was made from, by the newest version that the store has a record of."""
+    """The topic and version that a topic was made from, by its newest version with a record."""
     found = [record for record in _records(store) if record.topic == topic]
     newest = max(found, key=lambda record: record.rank, default=None)
     block = store.get(newest.value) if newest is not None else None

@@ -600,7 +600,7 @@ def _signer(cid: Cid, block: bytes) -> bytes:
 
 
 class _TopicState(Struct):
-    """What a transaction adds to a topic's row; written once at its end."""
+    """The changes of one transaction to a topic's row, written once at its end."""
 
     floor: Position
     signers: dict[bytes, int]
@@ -781,7 +781,7 @@ def _prune(
 
 
 def _contradiction(database: sqlite3.Connection) -> str | None:
-    """What in the tables does not follow from the events, if anything."""
+    """A text about the first row of the tables that contradicts the events; None: there is none."""
     checks = {
         "a head that is not stored": "SELECT 1 FROM heads WHERE cid NOT IN "
         "(SELECT cid FROM events WHERE events.topic = heads.topic) LIMIT 1",

@@ -110,7 +110,7 @@ def _withheld(stream: StreamState, honest: int | None) -> bool:
 
 
 def check_answered(record: Record, stores: Stores) -> list[str]:
-    """A publish that was answered has its event in the publisher's store, whatever crashed."""
+    """A publish that was answered has its event in the publisher's store, also after crashes."""
     violations = []
     payloads: dict[tuple[int, Topic], set[bytes]] = {}
     for publication in record.publications.values():
