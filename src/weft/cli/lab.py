@@ -95,9 +95,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _check_audit(args: argparse.Namespace) -> None:
-    for given, option in ((args.names, "a name (--only PATTERN)"), (args.full, "--full")):
-        if given:
-            raise Problem(f"audit takes no {option}; it runs quick sizes", USAGE)
+    if args.names:
+        raise Problem("audit takes no names; choose experiments with --only PATTERN", USAGE)
+    if args.full:
+        raise Problem("audit takes no --full; it runs quick sizes", USAGE)
     for given, option in ((args.seeds, "--seeds"), (args.trace, "--trace"), (args.data, "--data")):
         if given:
             raise Problem(f"audit takes no {option}; it runs quick sizes on the grid", USAGE)

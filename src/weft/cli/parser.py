@@ -283,7 +283,8 @@ def _lines_of(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read {str(path)!r}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise argparse.ArgumentTypeError(f"cannot read {str(path)!r}: {why}") from error
     return [line for line in lines if line and not line.startswith("#")]
 
 

@@ -92,7 +92,8 @@ def _soak(args: argparse.Namespace, config: Config) -> int:
     from weft.lab.soak import Soak, draw, summary, verdict
 
     if args.peers < 2 * args.processes or args.processes < 2:
-        raise Problem("a soak kills processes: give it two or more, with two peers each", USAGE)
+        problem = "--soak kills processes: it needs --processes 2 or more, and two peers for each"
+        raise Problem(problem, USAGE)
     topics = args.subscribe or ["/soak/a", "/soak/b"]
     soak = Soak(args.peers, args.processes, topics, asdict(config), args.out)
     try:

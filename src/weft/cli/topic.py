@@ -91,11 +91,11 @@ def request_of(args: argparse.Namespace) -> Fields:
     """The request to the running peer; `Problem` if an argument is missing or too many."""
     action, values = args.action, args.values
     if action in _NEED_PEERS and not values:
-        raise Problem(f"weft topic {action} needs at least one peer id", USAGE)
+        raise Problem(f"topic {action} needs at least one peer id", USAGE)
     if action in ("add", "ask") and len(values) != 1:
-        raise Problem(f"weft topic {action} needs one name: the sub-topic's last segment", USAGE)
+        raise Problem(f"topic {action} needs one name: the sub-topic's last segment", USAGE)
     if action in ("name", "show", "restrict") and values:
-        raise Problem(f"weft topic {action} takes only the topic, no other argument", USAGE)
+        raise Problem(f"topic {action} takes only the topic, no other argument", USAGE)
     if args.owner and action != "create":
         raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
     if args.hierarchy and action != "create":

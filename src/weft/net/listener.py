@@ -58,7 +58,7 @@ def bind(listen: str, announce: str = "") -> tuple[socket.socket, str]:
     if everywhere and not announce:
         raise ListenError(
             f"{host} is not an address that others can dial: "
-            "set 'announce' to the host name or address that they shall use"
+            "say with 'announce' (--announce) which host name or address they shall use"
         )
     try:
         listener = bound(host, port)
