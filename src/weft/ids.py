@@ -34,7 +34,7 @@ OverlayId = NewType("OverlayId", int)
 """Names one instance of a topic's overlay (63 bits); the smaller one survives a merge."""
 
 GENERAL = Topic("")
-"""Where a topic is asked for, this stands for the general overlay, which holds every peer."""
+"""The general overlay, which holds every peer, in places that name a topic."""
 
 PEER_ID_BYTES = 32
 CID_BYTES = 36
@@ -80,7 +80,7 @@ def parse_topic(text: str) -> Topic:
 
 @lru_cache(maxsize=4_096)
 def owner_in(topic: Topic) -> PeerId | None:
-    """The key that a topic's name gives it to, with all topics below; None: it names none."""
+    """The owner's key in a topic's name, which owns all topics below it as well; None: no key."""
     if not topic.startswith(OWNED):
         return None
     try:
@@ -99,8 +99,8 @@ WILDCARDS = frozenset(("#", "+", "*", "**", ">"))
 
 
 def parse_plain_topic(text: str) -> Topic:
-    """As `parse_topic`, for a topic to publish in or to subscribe to: one with a wildcard would be
-    taken literally, and never match what its user means."""
+    """As `parse_topic`, for a topic to publish in or to subscribe to. A wildcard is refused: it
+    would be taken literally, and never match what its user means."""
     topic = parse_topic(text)
     segments = text.split("/")
     place = next((at for at, segment in enumerate(segments) if segment in WILDCARDS), None)
@@ -113,15 +113,15 @@ def parse_plain_topic(text: str) -> Topic:
             else "no topic stands above all others, so"
         )
         raise BadId(
-            f"topic {text!r} has a wildcard {segments[place]!r}, and there are none: {instead} "
-            "subscribe to several topics"
+            f"topic {text!r} has a wildcard {segments[place]!r}, and weft knows no wildcards: "
+            f"{instead} subscribe to several topics"
         )
     return topic
 
 
 def parse_path(text: str) -> Topic:
-    """Check that `text` is a path. Older peers and stores may hold names that begin
-    with '~' and no peer id, so what is only read is asked for no more than this."""
+    """Check that `text` is a path. Names that are only read, not made, are checked no further:
+    older peers and stores may hold names with a '~' that no peer id follows."""
     if not text.startswith("/"):
         raise BadId(f"topic {text!r} must start with '/', for example '/sports/football'")
     try:
@@ -187,7 +187,7 @@ def parse_peer(text: str) -> PeerId:
     if text.startswith("baf"):
         data = multibase_bytes(text)
         if not data.startswith(_KEY_CID):
-            raise BadId(f"{text!r} is the CID of something else than a peer's key")
+            raise BadId(f"{text!r} is a CID, but not one of a peer's key")
         data = data[len(_KEY_CID) :]
     else:
         data = base58_decode(text)
@@ -292,9 +292,9 @@ def varint(number: int) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def network_of(address: str) -> tuple[str, bool]:
-    """What many peers on one machine, or in one hand, have in common: the IPv4 address, the /64 of
-    IPv6 (which its user has whole), or the name; and whether it is a local one, of this machine or
-    of a private network. Nothing, for an address that cannot be read."""
+    """The part of an address that all peers of one machine or one operator share: the IPv4 address,
+    the /64 of IPv6 (which one user has whole), or the name; and whether it is local, of this
+    machine or a private network. An empty text for an address that cannot be read."""
     try:
         host, _ = split_address(address)
     except BadId:

@@ -75,8 +75,8 @@ def draft_of(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
 
 
 def begin_anew(path: Path) -> BinaryIO:
-    """Open a file to write from its beginning, while others may read on in it; it is made if it is
-    missing."""
+    """Empty a file and open it for writing, while other programs may be reading it; it is made if
+    it is missing."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE)
     tighten(path)
     return os.fdopen(handle, "wb")
@@ -90,8 +90,8 @@ def append_to(path: Path, buffer_bytes: int) -> BinaryIO:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file where there is none, and what is there private. That is not opened: to
-    close it would let go of the locks that this process holds on it by another handle."""
+    """Make an empty file; one that exists is made private. An existing file is not opened: closing
+    it would release the locks that this process holds on it through another handle."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE))
     except FileExistsError:
@@ -116,8 +116,8 @@ def tighten(path: Path, *, writable: bool = False) -> None:
 
 
 def lock(file: BinaryIO, path: Path, busy: Exception) -> bool:
-    """Hold an open file as this peer's own, as long as it is open; `busy` is raised if another one
-    does, and then, or where its file system has no locks, the file is closed."""
+    """Lock an open file for this peer, until it is closed. Raises `busy` if another peer holds the
+    lock; returns False if the file system has no locks. The file is closed in both cases."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -131,8 +131,8 @@ def lock(file: BinaryIO, path: Path, busy: Exception) -> bool:
 
 
 def stranger_on_the_way(path: Path) -> Path | None:
-    """The first folder on the way to something that a user beside its owner and the administrator
-    may write to, and so may have put it there; None if there is no such folder.
+    """The first step on a path that another user than this one and the administrator owns or may
+    write to: that user may have put there what lies below. None if there is no such step.
 
     In a folder with the sticky bit, such as /tmp, others cannot touch what is not theirs: there
     it counts which user the next step belongs to.

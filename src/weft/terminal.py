@@ -1,9 +1,9 @@
-"""Text of others, made fit for a terminal.
+"""Text that other peers wrote, made fit for a terminal.
 
 A terminal obeys what is in a text: an escape sequence may rewrite the lines above, set the title,
 or have the terminal type an answer into the shell; a change of direction may show a name backwards.
-So whatever other peers have a hand in (payloads, topics' names, reasons they give for a refusal)
-is written out before it is shown or logged.
+So payloads, names of topics, reasons of a refusal and all else that other peers may have written
+pass through `printable` before they are shown or logged.
 """
 
 from __future__ import annotations

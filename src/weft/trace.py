@@ -58,8 +58,8 @@ KINDS = tuple(FIELDS)
 
 
 PAYLOAD, CONTROL, MAINTENANCE = GROUPS = ("payload", "control", "maintenance")
-"""What messages are for: they carry events, are sent because of an event or a subscription, or keep
-the overlays alive."""
+"""Groups of messages: those that carry events, those that are sent because of an event or a
+subscription, and those that keep the overlays alive."""
 PAYLOAD_KINDS = tuple(kind.__name__ for kind in m.PAYLOAD_KINDS)
 CONTROL_KINDS = (
     *(
@@ -91,7 +91,7 @@ def group_of(kind: str) -> str:
 
 
 def rpc_meta(message: Message) -> dict[str, object]:
-    """What a SendRPC, RecvRPC or DropRPC record says of the message it is about."""
+    """The `meta` of a SendRPC, RecvRPC or DropRPC record, which describes its message."""
     meta: dict[str, object] = {"kind": type(message).__name__}
     topic = getattr(message, "topic", None)
     if topic is not None:

@@ -135,7 +135,7 @@ def test_first_use_installs_once_also_if_there_are_two_and_later_uses_do_not(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["web", "--at", "somewhere"], "'127.0.0.1:somewhere' is not HOST:PORT"),
+        (["web", "--at", "somewhere"], "'somewhere' is neither PORT nor HOST:PORT"),
         (["lab", "rum"], "invalid choice: 'rum'"),
         (["lab", "run", "tera-4x"], "no experiment is called 'tera-4x' (did you mean 'tera-4"),
         (["lab", "audit", "--only", "stan*x"], "no experiment is called 'stan*x'"),

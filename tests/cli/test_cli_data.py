@@ -149,7 +149,7 @@ def test_another_address_is_no_folder(given: str, capsys: pytest.CaptureFixture[
 def test_nothing_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser_for("demo", demo).parse_args(["--out", ""])
-    assert "an empty path; '.' is this folder" in capsys.readouterr().err
+    assert "the path is empty; '.' is this folder" in capsys.readouterr().err
 
 
 def test_how_many_rejects_are_allowed() -> None:

@@ -72,7 +72,7 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["topic", "show"], "required: TOPIC\n"),
         (["topic", "follow", "--home", "/nowhere", "/a", "xx"], "'xx' is not an Ed25519 peer id"),
         (["pub", "--copies", "2", "/a", "x"], "--copies goes with --confirm"),
-        (["pub", "--confirm", "stored", "--join", ADDRESS, "/a", "x"], "needs --store"),
+        (["pub", "--confirm", "stored", "--join", ADDRESS, "/a", "x"], "give --store FILE"),
         (["peer", "surplus"], "unexpected argument 'surplus'"),
         (["peer", "--set", "network.idle_ms"], "expected KEY=VALUE"),
         (["peer", "--set", "network.idle_mss=3"], "unknown key 'network.idle_mss'"),
@@ -83,7 +83,7 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["sub", "/a", "--timeout", "-1"], "seconds above 0"),
         (["pub", "/a//b", "x"], "empty or unusable segment"),
         (["completion", "tcsh"], "invalid choice: 'tcsh'"),
-        (["swarm", "--set", "network.listen='0.0.0.0:1'"], "leave listen out"),
+        (["swarm", "--set", "network.listen='0.0.0.0:1'"], "leave network.listen out"),
     ],
 )
 def test_wrong_usage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from weft.cli import get, store, topic
 from weft.cli.main import main
 from weft.cli.problem import FAILED, USAGE, Problem
 from weft.ids import cid_of, cid_text
+from weft.store import car
 from weft.store.sqlite import SqliteStore
 
 
@@ -47,11 +49,11 @@ CID = cid_text(cid_of(b"block"))
         (["topic", "ask", "/a", "b"], FAILED, "start one with 'weft peer'"),
         (["get", "rubbish"], USAGE, "a merkle path starts with a CID"),
         (["get", "/rubbish/payload", "--store", "none.db"], USAGE, "starts with a CID"),
-        (["topic", "show", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "show", "/a", "x"], USAGE, "takes only the topic"),
         (["topic", "allow", "/a", "x", "--owner", "y"], USAGE, "--owner is for create"),
         (["topic", "show", "/a", "--anyone"], USAGE, "--anyone is for"),
         (["topic", "paint", "/a"], USAGE, "invalid choice"),
-        (["topic", "name", "/a", "x"], USAGE, "nothing but the topic"),
+        (["topic", "name", "/a", "x"], USAGE, "takes only the topic"),
         (["topic", "show", "/~a/orders"], USAGE, "owner's peer id must follow"),
         (["sub", "/a", "--since", "yesterday"], USAGE, "neither 'beginning'"),
         (["sub", "/a", "--store", "x"], USAGE, "--store goes with --join"),
@@ -84,6 +86,33 @@ def test_a_file_that_is_no_store_is_named(
     assert "is no weft store" in capsys.readouterr().err
     assert main(["import", str(path), "--store", str(tmp_path / "new.db")]) == FAILED
     assert "notes.txt" in capsys.readouterr().err
+
+
+def test_a_socket_that_a_killed_peer_left_is_no_running_peer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_HOME", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "control.sock"))
+    archive = tmp_path / "a.car"
+    archive.write_bytes(b"".join(car.encode((), ())))
+    assert main(["import", str(archive)]) == 0
+    assert capsys.readouterr().out.startswith("0 events stored")
+    assert main(["get", CID]) == FAILED
+    assert "no peer answers" not in capsys.readouterr().err
+
+
+def test_nothing_is_imported_into_the_store_of_a_running_peer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    archive, path = tmp_path / "a.car", tmp_path / "store.db"
+    archive.write_bytes(b"".join(car.encode((), ())))
+    lived_with = SqliteStore(path)
+    lived_with.hold()
+    assert main(["import", str(archive), "--store", str(path)]) == FAILED
+    assert "stop it first" in capsys.readouterr().err
+    lived_with.close()
+    assert main(["import", str(archive), "--store", str(path)]) == 0
 
 
 def test_an_empty_store_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -132,7 +161,7 @@ def test_topics_without_a_version_in_words() -> None:
         "claimed by 12D3a, 12D3b: weft topic follow /a 12D3a 12D3b",
         "claimed by 12D3c: weft topic follow /a 12D3c",
     ]
-    assert "is 12D3x's by its name" in topic.unknown_in_words("/~12D3x/orders", [])
+    assert "belongs to 12D3x, as its name says" in topic.unknown_in_words("/~12D3x/orders", [])
     assert topic.unknown_in_words("/a", [["12D3c"]], ["12D3a", "12D3b"]).splitlines() == [
         "/a is believed to be owned by 12D3a, 12D3b; no version of it is known yet",
         "/a is claimed by 12D3c; that is not believed here",

@@ -81,7 +81,7 @@ def test_what_a_conversion_leaves_out_is_told(
     ("arguments", "code", "said"),
     [
         (["missing.pb", "out"], USAGE, "missing.pb: no such file"),
-        (["folder", "out"], USAGE, "folder is no file"),
+        (["folder", "out"], USAGE, "folder is not a file"),
         (["go.json", "go.json"], USAGE, "go.json exists already"),
         (["go.json", "no/out.pb"], USAGE, "no: no such folder"),
         (["go.json", "out.pb", "--to", "weft"], USAGE, "does not end in .pb"),

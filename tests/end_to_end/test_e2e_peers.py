@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import stat
+import subprocess
 import urllib.request
 from pathlib import Path
 
-from processes import PATIENCE_SECONDS, Peers, run, started
+from processes import PATIENCE_SECONDS, Peers, Process, run, started
 from weft.pipeline.resources import wait_until
 
 
@@ -53,6 +54,22 @@ def test_ctrl_c_leaves_and_others_notice(peers: Peers) -> None:
     assert status["view"] == []
     assert status["topics"]["/a"]["links"] == []
     assert not (Path(peers.home(1)) / "control.sock").exists()
+
+
+def test_ctrl_c_ends_a_publisher_that_waits_for_input(peers: Peers) -> None:
+    peers.start("--subscribe", "/a")
+    writer = Process("pub", "--home", peers.home(0), "/a", "-", stdin=subprocess.PIPE)
+    assert writer.process.stdin is not None
+    try:
+        with writer.process.stdin as typed:
+            typed.write("one\n")
+            typed.flush()
+            assert "kept" in writer.line()
+            writer.send(signal.SIGINT)  # its input stays open, and says nothing more
+            assert writer.end() == 130
+        assert not any("Traceback" in line for line in writer.complained)
+    finally:
+        writer.process.kill()
 
 
 def test_pub_says_why_it_found_no_way_in(peers: Peers) -> None:

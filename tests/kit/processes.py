@@ -50,13 +50,16 @@ async def seconds_until(look: Callable[[], Awaitable[bool]]) -> float:
 class Process:
     """One weft command, in a process group of its own, as a shell would start it."""
 
-    def __init__(self, *arguments: str, by: Sequence[str] = ()) -> None:
-        """`by`: a command that starts it, such as one that puts it into a network of its own."""
+    def __init__(
+        self, *arguments: str, by: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+    ) -> None:
+        """`by`: a command that starts it, such as one that puts it into a network of its own;
+        `stdin`: its input, as `subprocess.Popen` takes it."""
         self.process = subprocess.Popen(
             [*by, sys.executable, "-m", "weft.cli.main", *arguments],
             env=ENVIRONMENT,
             text=True,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,

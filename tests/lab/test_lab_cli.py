@@ -88,7 +88,7 @@ def test_wrong_usage_is_explained(arguments: tuple[str, ...], says: str) -> None
 
 
 def test_a_folder_without_verdicts_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="no verdicts here"):
+    with pytest.raises(Problem, match="has no verdicts"):
         weft_lab("report", str(tmp_path))
 
 

@@ -728,6 +728,14 @@ async def test_status_is_json_and_names_what_matters() -> None:
         assert status["subscriptions"]["/x"] == {"waiting": 0, "dropped": 0}
 
 
+async def test_every_place_that_metrics_are_served_on_ends_with_the_peer() -> None:
+    async with weft.Peer.open(config=LIVELY) as peer:
+        places = [await peer.serve_metrics("127.0.0.1:0") for _ in range(2)]
+    for host, port in (place.split(":") for place in places):
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, int(port))
+
+
 async def test_metrics_are_served_over_http() -> None:
     async with weft.Peer.open(config=LIVELY) as peer:
         host, port = (await peer.serve_metrics("127.0.0.1:0")).split(":")

@@ -181,7 +181,7 @@ async def test_over_the_control_socket(tmp_path: Path) -> None:
                 assert (receipt["outcome"], ball["outcome"]) == ("no_subscriber", "no_subscriber")
                 assert (sports["topic"], sports["outcome"]) == (SPORTS, "alone")  # but for this one
                 assert pub.in_words(receipt).startswith(
-                    f"no subscriber of {FOOTBALL}; {SPORTS} above it: kept: the peer is subscribed"
+                    f"no subscriber of {FOOTBALL}; above it, {SPORTS}: kept: the peer is subscribed"
                 )
                 made = await client.ask("topic", action="create", topic="/club", hierarchy=True)
                 assert made["info"]["hierarchy"] == "/club"

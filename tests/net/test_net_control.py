@@ -16,6 +16,7 @@ import pytest
 import weft
 from net_kit import until
 from weft.cli import status, topics
+from weft.ids import cid_of, cid_text
 from weft.net.control import ControlServer
 from weft.net.control_client import ControlClient
 from weft.protocol.config import Routing
@@ -121,6 +122,20 @@ async def test_the_largest_payload_fits(tmp_path: Path) -> None:
         assert (await anext(notes))["payload"] == data
         assert len(base64.b64encode(data)) > 1 << 20
         await notes.aclose()
+
+
+async def test_a_subscription_that_fails_later_says_why(tmp_path: Path) -> None:
+    path, nowhere = tmp_path / "control.sock", cid_text(cid_of(b"nobody has it"))
+    async with weft.Peer.open(store=":memory:") as peer:
+        server = ControlServer(peer, path)
+        await server.open()
+        async with ControlClient(path) as client:
+            notes = client.subscribe("/x", since=nowhere)
+            await anext(notes)
+            with pytest.raises(weft.ControlError, match="knows the event"):
+                await anext(notes)
+            assert (await client.ask("topics"))["topics"] == {}  # and the connection goes on
+        await server.close()
 
 
 async def test_stop_is_passed_on(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ import pytest
 
 from nameless import unsigned_run
 from net_kit import PATIENCE_S, TOPIC, Scripted, node, turn, until
-from weft.ids import Contact, Topic, split_address
-from weft.net.errors import ClosedError
+from weft.ids import Contact, Topic, peer_text, split_address
+from weft.net.dht import Dht
+from weft.net.errors import ClosedError, DhtError, HistoryError
+from weft.net.history import Owned
 from weft.net.identity import Identity
 from weft.protocol import seam
 
@@ -86,6 +88,21 @@ async def test_a_publish_that_cannot_be_handled_is_answered() -> None:
         both = await a.runtime.publish_together({TOPIC: [TOPIC], Topic("/y"): [Topic("/y")]}, b"")
         for receipt in (one, *both):
             assert receipt.outcome == "failed" and "could not be handled" in receipt.reason
+
+
+async def test_every_command_that_cannot_be_handled_is_answered() -> None:
+    def fail(fact: seam.Input) -> list[seam.Effect]:
+        if isinstance(fact, seam.DhtGet | seam.FollowTopic):
+            raise RuntimeError("a bug in a command")
+        return []
+
+    async with node() as a, asyncio.timeout(PATIENCE_S):
+        a.machine.react = fail
+        with pytest.raises(DhtError, match="could not be handled"):
+            await Dht(a.runtime, True).get(b"key")
+        owner = peer_text(Identity.generate().peer)
+        with pytest.raises(HistoryError, match="could not be handled"):
+            await Owned(a.runtime, None).follow("/x", owner)  # type: ignore[arg-type]
 
 
 async def test_an_effect_that_nobody_knows_is_an_error_and_no_end() -> None:
@@ -184,6 +201,6 @@ async def test_a_machine_that_slept_is_told_what_the_wall_clock_says(
             return [fact for fact in one.machine.facts if isinstance(fact, seam.ClockMoved)]
 
         await until(told)
-        assert "the wall clock went +936" in caplog.text
+        assert "the clock moved by +936" in caplog.text
         [moved] = told()
         assert moved.wall_ms == now_ns // 1_000_000 + day_ms

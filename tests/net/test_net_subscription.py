@@ -10,11 +10,25 @@ import pytest
 from test_net_api import LIVELY, linked, swarm
 
 import weft
-from net_kit import turn, until
-from weft.ids import Topic
+from net_kit import PATIENCE_S, turn, until
+from signed_kit import chain
+from weft.documents.descriptor import SealedEvent
+from weft.ids import Cid, Topic
 from weft.net.config import Network
+from weft.net.subscription import Subscription
 from weft.net.timers import shared_timers
 from weft.store.memory import MemoryStore
+
+
+class Failing(MemoryStore):
+    """A store that cannot be read once it `fails`."""
+
+    fails = False
+
+    def height(self, topic: Topic, cid: Cid) -> int | None:
+        if self.fails:
+            raise weft.StoreError("the disk is gone")
+        return super().height(topic, cid)
 
 
 async def test_one_subscription_reads_several_topics() -> None:
@@ -46,6 +60,22 @@ async def test_what_a_peer_publishes_itself_can_be_left_out(since: str | None) -
             await another.publish("/x", b"3", confirm="taken", timeout=60)
             assert (await anext(others)).payload == b"3" and len(others) == 0
             assert [(await anext(everything)).payload for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+async def test_a_store_that_fails_after_an_event_was_found_ends_the_subscription() -> None:
+    _, two = chain(2)
+    store = Failing()
+
+    async def seek(_: Subscription) -> SealedEvent:
+        store.fails = True
+        return two
+
+    past = store, two.cid, seek
+    sub = Subscription(two.topic, Network(), shared_timers(), Silent(), past)
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(weft.StoreError, match="the disk is gone"):
+            await anext(sub)
+    assert sub.closed
 
 
 async def test_topics_come_and_go_while_it_is_read() -> None:

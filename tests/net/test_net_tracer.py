@@ -1,10 +1,21 @@
-"""A trace that cannot be written on ends, and its peer goes on."""
+"""A trace ends with its peer, or before it where it cannot be written on."""
 
 from __future__ import annotations
+
+import gc
+from pathlib import Path
 
 import pytest
 
 import weft
+from weft.store.memory import MemoryStore
+
+
+class Gone(MemoryStore):
+    """A store that cannot be read."""
+
+    def records(self) -> dict[bytes, bytes]:
+        raise weft.StoreError("the disk is gone")
 
 
 async def test_a_full_disk_ends_the_trace_and_nothing_else(
@@ -21,3 +32,9 @@ async def test_a_full_disk_ends_the_trace_and_nothing_else(
             assert (await anext(sub)).payload == str(number).encode()
     said = [one.getMessage() for one in caplog.records]
     assert said == ["the trace /dev/full ends here: No space left on device"]
+
+
+async def test_a_peer_that_does_not_start_closes_its_trace(tmp_path: Path) -> None:
+    with pytest.raises(weft.StoreError, match="the disk is gone"):
+        await weft.Peer.start(trace=tmp_path / "peer.jsonl", store=Gone())
+    gc.collect()  # a file that is still open would be found now

@@ -145,7 +145,7 @@ def test_following_a_trace_needs_a_spark_of_its_own(tmp_path: Path) -> None:
     trace.touch()
     done = run("trace", "measure", str(trace), "--follow", "--master", "sc://localhost:1")
     assert done.returncode == 2
-    assert "needs a Spark of its own" in done.stderr.splitlines()[-1]
+    assert "cannot use a Spark Connect server" in done.stderr.splitlines()[-1]
 
 
 @contextmanager

@@ -38,10 +38,10 @@ def test_a_seed_stands_for_a_place_in_the_trace() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("oops", "line 2: no object"),
+        ("oops", "line 2 is no JSON object"),
         ('{"user": 1, "topic": "x"}', "line 2: user and topic must be text"),
         ('{"user": "a", "topic": "x", "at_ms": "now"}', "line 2: 'at_ms'"),
-        ("", "nothing happens"),
+        ("", "has no events"),
     ],
 )
 def test_what_is_no_workload_is_said(line: str, why: str) -> None:

@@ -109,8 +109,8 @@ def test_interrupt_keeps_what_is_done(
         (["--campaign", "1", "--seed", "3"], "not allowed with"),
         (["--campaign", "1", "--trace", "x"], "about one run"),
         (["--campaign", "1", "--calm", "--disaster", "mass-crash"], "a calm run has no faults"),
-        (["--campaign", "1", "--without", "loss"], "about replaying a run"),
-        (["--seed", "1", "--keep", "x"], "about --campaign"),
+        (["--campaign", "1", "--without", "loss"], "for replaying a run"),
+        (["--seed", "1", "--keep", "x"], "goes with --campaign"),
         (["--seed", "1", "--disaster", "flood"], "invalid choice"),
     ],
 )

@@ -261,6 +261,21 @@ def test_a_parent_far_below_shows_when_it_comes(store: Store) -> None:
     assert store.heads(SPORTS) == {join.cid: 7}
 
 
+def test_a_parent_that_was_given_up_and_comes_too_late_is_forgotten(store: Store) -> None:
+    fruits = Topic("/fruits")
+    events = chain(6)
+    side = event(b"side", key=BEN)
+    put(store, *events)
+    store.prune(SPORTS, Retention(events=2), NOW_MS)
+    across = event(b"across", side, topic=fruits)  # names the same parent in another topic
+    put(store, event(b"join", events[5], side), across)
+    store.commit([Batch(NOW_MS, lost=((SPORTS, side.cid),))])
+    assert store.lost(SPORTS) == [side.cid]
+    assert put(store, side) == ["pruned"]
+    assert store.lost(SPORTS) == []
+    assert store.missing(fruits) == [side.cid]
+
+
 def test_gaps_of_what_is_pruned_are_forgotten(store: Store) -> None:
     one, two, three, four = chain(4)
     put(store, two, three, four)

@@ -177,7 +177,7 @@ async def test_bad_requests_are_told_what_is_wrong(path: str, said: str) -> None
 async def test_a_peer_that_keeps_nothing_says_so() -> None:
     async with weft.Peer.open(config=keeping()) as peer, served(peer) as web:
         past = await request(web, "/api/events?topic=/a&since=beginning")
-        assert past.status == 400 and "keeps no events" in past.json["error"]
+        assert past.status == 400 and "has no store" in past.json["error"]
         assert (await request(web, "/api/history?topic=/a")).status == 503
         async with subscribed(web, "/api/events?topic=/a") as events:
             await publish(web, "/a", b"live")

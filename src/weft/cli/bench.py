@@ -21,17 +21,17 @@ measured and how to read it: docs/benchmarks.md.
 EXAMPLES = """
 weft bench peer                     all figures of a peer, as a table (about 15 minutes)
 weft bench peer --json              the same as one JSON object, with all details
-weft bench peer --only throughput   one measure
-weft bench peer --help              its measures and options
-weft bench engine --help            the engine's
+weft bench peer --only throughput   one of the measures
+weft bench peer --help              measures and options of this benchmark
+weft bench engine --help            … and of the engine's
 weft bench dht --peers 300          what the DHT finds, at what cost, with and without faults
 weft bench topic-dht --json         the topic-aware DHT's promises, over arrays and with machines
 weft bench rivals --json            weft beside NATS, Zenoh, ZeroMQ, MQTT and Redis
 weft bench page                     500 peers in a browser
 weft bench exchange                 curl, a browser and ten peers: a thousand events, none lost
 weft bench history --json           verifying, storing, reading, kill -9
-weft bench pipeline --json          the pipeline's, as one JSON object
-weft bench pipeline --only prune    one measure of it: prune, stan or traces
+weft bench pipeline --json          all figures of the pipeline, as one JSON object
+weft bench pipeline --only prune    one of its measures: prune, stan or traces
 """
 _BENCHMARKS = {
     "peer": "benchmarks.peer.main",

@@ -1,13 +1,13 @@
 """From a bare Python to a running command line: makes `.venv`, fills it, starts weft in it.
 
-`./weft` runs this file with whatever Python 3.11+ it finds, so it imports nothing but the
+`./weft` runs this file with the first Python 3.11+ that it finds, so it imports nothing but the
 standard library and nothing of weft. Each group of dependencies is a file in `requirements/`
 with exact versions and hashes; a command gets the groups it needs, when it is first used.
 
-What is installed is known by one stamp per group, which holds the requirements' hash and the
-Python version. A build that was interrupted has left its mark, and starts over. A lock (held on
-the `requirements` folder, so it leaves no file) keeps two first uses apart. All words go to
-stderr, since stdout belongs to the command.
+One stamp per installed group holds the requirements' hash and the Python version. A mark tells that
+an installation was interrupted and must start over. A lock (held on the `requirements` folder, so
+it leaves no file) keeps two first uses apart. All messages go to stderr, since stdout belongs to
+the command.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 """Which groups a command needs; the longest matching row counts."""
 OPTIONS = {"--web": "web", "--metrics": "web", "--mdns": "mdns", "--soak": "lab"}
-"""Which group an option needs besides."""
+"""Which group an option needs in addition to its command's."""
 SPARES = {"--no-measure": "pipeline"}
 """Which group is not needed with an option."""
 HELP = ("-h", "--help", "help")
-"""Words that ask for a text, which any Python can print."""
+"""Words that ask for a help text, which any Python can print."""
 
 READ = "import sys; from weft.cli.main import check, main; sys.exit(main(None, check))"
 USAGE = 2
 """The exit code of a command line that is wrong."""
 
 PREPARE = ("-m", "weft.pipeline.session")
-"""Makes every later Spark command start in half the time; where it fails, all works without."""
+"""Makes every later Spark command start in half the time; if it fails, everything works anyway."""
 
 
 class Failed(Exception):
@@ -70,7 +70,7 @@ class Failed(Exception):
 
 
 def groups_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The groups of dependencies that this command line needs; none where it asks for a text."""
+    """The groups of dependencies that this command line needs; none if it asks for a help text."""
     if not arguments or arguments[0] in HELP or asks_help(arguments):
         return ()
     words = tuple(word for word in arguments if not word.startswith("-"))
@@ -82,7 +82,8 @@ def groups_for(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def asks_help(arguments: Sequence[str]) -> bool:
-    """Whether a command is only to explain itself. 'weft test' passes on all but its own help."""
+    """Whether a command line asks for help. 'weft test' hands '--help' on to pytest if other
+    arguments are there, too."""
     asked = {"-h", "--help"}.intersection(arguments)
     return bool(asked) and (arguments[0] != "test" or len(arguments) == 2)
 
@@ -105,7 +106,7 @@ class Environment:
         return self.root / "requirements" / f"{group}.txt"
 
     def stamp(self, group: str) -> str:
-        """What the stamp of an up-to-date group reads."""
+        """The text in the stamp of an up-to-date group."""
         digest = hashlib.sha256(self.requirements(group).read_bytes()).hexdigest()
         return f"{PYTHON} {digest}\n"
 
@@ -122,8 +123,8 @@ class Environment:
             return ""
 
     def refusal(self, arguments: Sequence[str]) -> str:
-        """What is wrong with a command line, before anything is installed for it; nothing where
-        this Python cannot tell, because packages are missing."""
+        """What is wrong with a command line, before anything is installed for it; empty if it is
+        right, or if packages are missing, so that this Python cannot tell."""
         python = str(self.python) if self.python.exists() else sys.executable
         read = subprocess.run(
             [python, "-c", READ, *arguments],
@@ -155,7 +156,7 @@ class Environment:
             return missing
 
     def _is_foreign(self) -> bool:
-        """No environment of ours yet, or one that another Python made."""
+        """Whether `.venv` is missing, is not weft's, or was made by another version of Python."""
         ours = self.stamps.is_dir() and self.python.exists()
         return not (ours and (self.home / "lib" / f"python{PYTHON}").is_dir())
 
@@ -226,7 +227,8 @@ class Environment:
 
 
 class Progress:
-    """One line that counts packages on a terminal; a line for each quarter elsewhere."""
+    """Shows how many packages pip has handled: in one line on a terminal, else in a line for each
+    quarter."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -266,8 +268,8 @@ def large(line: str) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Hold the lock on a folder; wait, and say so, while another process holds it. A process that
-    is passed the handle holds it, too, and writes on when its parent is killed."""
+    """Hold the lock on a folder; wait, and say so, while another process holds it. A child that is
+    passed the handle holds the lock as well, so that it is safe while it outlives its parent."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -1,4 +1,4 @@
-"""What only a checkout of weft has: its tests and its settings for tools."""
+"""The checkout of weft, which has tests and settings of tools that no installed package has."""
 
 from __future__ import annotations
 

@@ -12,21 +12,21 @@ from weft.cli.problem import FAILED, Problem
 HELP = "Run a Spark cluster on this machine, for jobs with --master"
 DETAILS = """
 up      start a master and workers, wait until all are there, and print the master's address
-status  what runs: workers, cores in use, jobs (exit code 1 if nothing or less than started)
-join    start more workers of a cluster, here, from a folder that its machine sees as well
+status  show workers, cores in use and jobs (exit code 1 if workers or the master are gone)
+join    start more workers on this machine, for a cluster whose folder both machines see
 down    end exactly the processes that up and join started on this machine, also after a crash
 
-Everything listens on loopback unless --listen names an address of this machine, and only jobs of
-this user are taken: those that can read the cluster's secret, which is in its folder (--dir, else
-WEFT_CLUSTER, else ~/.weft/cluster). Its logs are there as well, and jobs find it there. Clusters
-elsewhere: docs/operating.md.
+Everything listens on loopback unless --listen names an address of this machine. The cluster takes
+jobs only of users that can read its secret. The secret and the logs are in the cluster's folder
+(--dir, else WEFT_CLUSTER, else ~/.weft/cluster), where jobs find the cluster. Clusters on other
+machines: docs/operating.md.
 """
 EXAMPLES = """
 weft cluster up                               two workers with a core and 1 GB each
 weft cluster up --workers 4 --cores 2 --memory 4g
 weft lab run 'tera-*' --master spark://127.0.0.1:PORT
-weft cluster up --listen 10.0.0.1 --dir /shared/cluster       … that other machines can join
-weft cluster join --listen 10.0.0.2 --dir /shared/cluster     … on one of these
+weft cluster up --listen 10.0.0.1 --dir /shared/cluster       a cluster other machines can join
+weft cluster join --listen 10.0.0.2 --dir /shared/cluster     … on one of these machines
 weft cluster status
 weft cluster down
 """
@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="of this machine, that the others reach it by (127.0.0.1)",
+        help="address of this machine, as other machines reach it (127.0.0.1)",
     )
     whole_option(parser, "--port", 0, 65535, "the master's port (any free)", default=0)
-    whole_option(parser, "--ui-port", 0, 65535, "its page's (any free)", default=0)
+    whole_option(parser, "--ui-port", 0, 65535, "port of the master's page (any free)", default=0)
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="the cluster's folder (WEFT_CLUSTER)"
     )
@@ -70,7 +70,7 @@ def _up(args: argparse.Namespace, folder: Path) -> int:
     cluster = up(folder, size, args.port, args.ui_port, args.listen)
     print(f"master  {cluster.master}")
     print(f"page    {cluster.page}")
-    say(f"workers that are there: {size.workers}, with {size.cores} × {size.memory} each")
+    say(f"{size.workers} workers are there, each with {size.cores} cores and {size.memory}")
     if folder.resolve() != default_folder().resolve():
         say(f"jobs find it with WEFT_CLUSTER={folder.resolve()}")
     say("'weft cluster down' ends it")

@@ -1,4 +1,4 @@
-"""`weft data convert`: a lake of an older weft becomes one of today."""
+"""`weft data convert`: turns a lake of an older weft into one of today's form."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from weft.cli.spark import master_option, session
 
 HELP = "Convert a lake that an older weft made"
 DETAILS = """
-Lakes used to be folders of Parquet parts with a file lake.json that named those that counted. This
-makes their tables Delta tables in the same folder: the same users and topics under the same
-numbers, times as timestamps, universes too. Profiles stay as they are. If it is interrupted, the
-same command goes on.
+Lakes used to be folders of Parquet parts, with a file lake.json that named the valid parts. This
+command turns their tables into Delta tables in the same folder: the same users and topics under the
+same numbers, times as timestamps, and universes, too. Profiles stay as they are. After an
+interruption, the same command goes on.
 """
 EXAMPLES = """
 weft data convert lake
@@ -21,7 +21,9 @@ weft data convert lake
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lake", type=folder, metavar="LAKE", help="with a lake.json in it")
+    parser.add_argument(
+        "lake", type=folder, metavar="LAKE", help="the lake's folder, with a lake.json in it"
+    )
     master_option(parser)
 
 

@@ -1,4 +1,4 @@
-"""`weft data events`: what the users of a lake did, as a workload for simulated networks."""
+"""`weft data events`: the events of a lake's users, as a workload for simulated networks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.cli.spark import master_option, session
 
 HELP = "Write what users did, as a workload that networks can be played with"
 DETAILS = """
-Of the lake's events (edits, check-ins: every row of a file with times) those in the busiest topics,
-by the users that do most in them, as JSON lines in the order of time. 'weft sim --workload FILE'
-then has these users publish there, in the same order and with the same bursts.
+Takes the lake's events (edits, check-ins: every row of a file with times) in the busiest topics, by
+the most active users there, and writes them as JSON lines in the order of time. With 'weft sim
+--workload FILE' simulated peers publish these events, in the same order and with the same bursts.
 """
 EXAMPLES = """
 weft data events wiki --peers 50 --topics 8 --out edits.jsonl
@@ -23,9 +23,9 @@ weft sim --seed 7 --workload edits.jsonl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
-    whole_option(parser, "--peers", 3, 1_000_000, "so many users (50)", default=50)
-    whole_option(parser, "--topics", 1, 1_000_000, "so many topics (8)", default=8)
-    parser.add_argument("--out", type=folder, required=True, metavar="FILE", help="JSON lines")
+    whole_option(parser, "--peers", 3, 1_000_000, "number of users (50)", default=50)
+    whole_option(parser, "--topics", 1, 1_000_000, "number of topics (8)", default=8)
+    parser.add_argument("--out", type=folder, required=True, metavar="FILE", help="file to write")
     version_options(parser)
     master_option(parser)
 

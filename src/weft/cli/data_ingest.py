@@ -1,4 +1,4 @@
-"""`weft data ingest`: files into a lake."""
+"""`weft data ingest`: reads files into a lake."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 HELP = "Bring files into a lake"
 DETAILS = """
-Reads users, their topics, and since when, from files (a folder stands for all files in it),
-packed with gzip or bzip2 or not, and adds it to a lake. What cannot be read goes to the lake's
-table of rejects with file, line and reason. A file that is not of its format or not whole is
-an error, and so is an interruption: the lake then stays as it was. Files that the lake has
-already, by content, are passed over.
+Reads from files which users subscribe to which topics since when, and adds that to a lake. Files
+may be packed with gzip or bzip2; a folder stands for all files in it. Rows that cannot be read go
+to the lake's table of rejects, with file, line and reason. If a file is not of its format, is
+incomplete, or the command is interrupted, the lake stays as it was. Files whose content is in the
+lake already are passed over.
 
 Formats:
-  auto               guess from the beginning and the name, and say what was guessed
+  auto               guess from each file's beginning and name, and say what was guessed
   csv, tsv           columns for user, topic and perhaps time, with a header or without
-  jsonl              an object per line with such fields
+  jsonl              a JSON object per line with such fields
   parquet            a table with such columns
   snap-edges         an edge list of SNAP: a user and one it follows
   snap-communities   a community per line, its members in it (com-lj.all.cmty.txt)
   mediawiki-xml      MediaWiki's dumps: users and the pages they edited
   mediawiki-history  Wikimedia's table of events in 70 columns
   weft-trace         weft's own traces (peer --trace, sim --trace)
-  gossipsub-trace    those of go-libp2p-pubsub's JSON tracer
+  gossipsub-trace    traces of go-libp2p-pubsub's JSON tracer
 """
 EXAMPLES = """
 weft data ingest subs.csv.gz --out lake
@@ -60,7 +60,7 @@ FORMATS = (
 )
 UNITS = ("s", "ms", "us", "ns")
 WEIGHTS = (1.0, 4.0, 0.5, 1.0, 1.0, 4.0)
-"""measured: about what the steps take of the time"""
+"""measured: about how the time is divided among the steps"""
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"}
 """measured: where there is little to read, Java's optimising compiler costs more than it saves; a
@@ -79,27 +79,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="LAKE",
-        help="a folder or an address; made if it is not there",
+        help="the lake's folder or address; made if it is not there",
     )
-    parser.add_argument("--format", choices=FORMATS, default="auto", help="of the files (auto)")
-    parser.add_argument("--user", metavar="COLUMN", help="its name, or its number from 1")
-    parser.add_argument("--topic", metavar="COLUMN", help="its name, or its number from 1")
-    parser.add_argument("--time", metavar="COLUMN", help="its name, or its number from 1")
+    parser.add_argument("--format", choices=FORMATS, default="auto", help="of all files (auto)")
+    parser.add_argument("--user", metavar="COLUMN", help="name or number (from 1) of the users'")
+    parser.add_argument("--topic", metavar="COLUMN", help="name or number (from 1) of the topics'")
+    parser.add_argument("--time", metavar="COLUMN", help="name or number (from 1) of the times'")
     parser.add_argument(
         "--time-unit",
         choices=UNITS,
-        help="of times that are numbers (as the column's name ends, else s); ISO dates need none",
+        help="unit of numeric times (as the column's name ends, else s); ISO dates need none",
     )
     header = parser.add_mutually_exclusive_group()
     header.add_argument(
         "--header", action="store_true", default=None, help="the first line names the columns"
     )
     header.add_argument(
-        "--no-header", dest="header", action="store_false", help="it does not (default: looks)"
+        "--no-header",
+        dest="header",
+        action="store_false",
+        help="the first line is data (default: weft looks whether it is)",
     )
-    parser.add_argument("--separator", metavar="CHAR", help="of csv or tsv, if it is another")
     parser.add_argument(
-        "--both-ways", action="store_true", help="an edge of snap-edges counts for both its ends"
+        "--separator", metavar="CHAR", help="between columns, if not the format's own ('tab': tab)"
+    )
+    parser.add_argument(
+        "--both-ways", action="store_true", help="snap-edges: users of an edge follow each other"
     )
     parser.add_argument("--user-prefix", default="", metavar="TEXT", help="put before users' names")
     parser.add_argument(
@@ -115,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-events",
         dest="events",
         action="store_false",
-        help="keep the topics of users alone, not every row with its time and other columns",
+        help="keep only users' topics, not every row with its time and other columns",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     master_option(parser)
@@ -129,7 +134,9 @@ def most(text: str) -> tuple[int | None, Fraction | None]:
     except (ValueError, ZeroDivisionError):
         rows, share = -1, None
     if (rows is not None and rows < 0) or (share is not None and not 0 <= share <= 1):
-        raise argparse.ArgumentTypeError(f"a number of rows or a share such as 1% , not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a number of rows or a share such as 1%, not {text!r}"
+        )
     return rows, share
 
 
@@ -190,10 +197,10 @@ def _options(args: argparse.Namespace) -> Options:
     if separator is not None:
         separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
         if len(separator) != 1:
-            raise Problem("--separator is one character ('tab' for a tab)", USAGE)
+            raise Problem("--separator must be one character ('tab' for a tab)", USAGE)
     for prefix in (args.user_prefix, args.topic_prefix):
         if not prefix.isascii() and prefix != prefix.encode(errors="replace").decode():
-            raise Problem("a prefix is text in UTF-8", USAGE)
+            raise Problem("a prefix must be text in UTF-8", USAGE)
     return Options(
         user=args.user,
         topic=args.topic,

@@ -1,4 +1,4 @@
-"""`weft data profile`: what the memberships of a lake are like."""
+"""`weft data profile`: how popular topics and how active users of a lake are."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft.cli.spark import master_option, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HELP = "Show what a lake's memberships are like"
+HELP = "Show how a lake's subscriptions are distributed"
 DETAILS = """
 Fits power laws to how many subscribers topics have and how many topics nodes subscribe to (maximum
-likelihood; the tail begins where the fit is closest), and measures how topics are correlated:
-Pearson's coefficient of every two of the most popular ones, beside the same after shuffles in which
-every node and every topic keeps its numbers and the rest is chance.
+likelihood; the tail begins where the fit is closest), and measures how topics are correlated, by
+Pearson's coefficient of every two of the most popular ones. For comparison it does the same after
+shuffles, in which nodes and topics keep their numbers of subscriptions and the rest is chance.
 
 Writes tables (Parquet) and pictures (PNG and SVG), by default below LAKE/profile.
 """
@@ -34,12 +34,13 @@ WEIGHTS = (3.0, 1.0, 6.0, 2.0)  # guess
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
-    parser.add_argument("--out", type=folder, metavar="DIR", help="(default: LAKE/profile)")
-    parser.add_argument("--universe", metavar="NAME", help="one of the lake's universes instead")
-    whole_option(parser, "--least", 1, 10**9, "leave out smaller topics", default=1)
+    parser.add_argument("--out", type=folder, metavar="DIR", help="results (LAKE/profile)")
+    parser.add_argument("--universe", metavar="NAME", help="profile one of the lake's universes")
+    least = "leave out topics with fewer subscribers (1)"
+    whole_option(parser, "--least", 1, 10**9, least, default=1)
     popular = "correlate so many of the most popular topics (1000)"
     whole_option(parser, "--popular", 2, 5_000, popular, default=1_000)
-    whole_option(parser, "--shuffles", 1, 1_000, "(3)", default=3)
+    whole_option(parser, "--shuffles", 1, 1_000, "shuffles to compare with (3)", default=3)
     version_options(parser)
     master_option(parser)
 
@@ -56,7 +57,11 @@ def run(args: argparse.Namespace) -> int:
         if not lake.rows("memberships"):
             raise Problem(f"{args.lake}: no memberships in this lake")
         if args.out is None and not lake.place.is_local:
-            raise Problem(f"{args.lake}: tables and pictures need a folder here; say --out", USAGE)
+            raise Problem(
+                f"{args.lake} is not a folder on this machine: say with --out where tables and "
+                "pictures go",
+                USAGE,
+            )
         out = args.out or lake.path / "profile" / (args.universe or "")
         print("weft: starting Spark", file=sys.stderr)
         with session(args, "data profile") as spark:

@@ -8,9 +8,9 @@ from weft.cli.parser import whole_option
 
 HELP = "Compact a lake and remove its old versions"
 DETAILS = """
-Every ingest adds files and makes a version of the lake. This puts small files together and removes
-the versions before the last --keep, with the files that only they have, and what killed runs left.
-At an address (s3://…) other machines may be writing: files of the last --spare hours stay then.
+Every ingest adds files and makes a version of the lake. This command puts small files together. It
+removes all versions but the last --keep, the files that only they use, and files that killed runs
+left. At an address (s3://…) files of the last --spare hours stay: other machines may be writing.
 """
 EXAMPLES = """
 weft data tidy lake
@@ -22,8 +22,8 @@ _SPARE_HOURS = 24  # guess: no ingest takes longer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", metavar="LAKE", help="a folder or an address")
-    whole_option(parser, "--keep", 1, 10**6, "so many versions (1)", default=1)
-    spare = "files that are no older, in hours (0; 24 at an address)"
+    whole_option(parser, "--keep", 1, 10**6, "how many versions to keep (1)", default=1)
+    spare = "keep files that are no older, in hours (0; 24 at an address)"
     whole_option(parser, "--spare", 0, 10**6, spare)
 
 

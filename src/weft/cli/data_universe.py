@@ -12,10 +12,11 @@ from weft.cli.spark import master_option, session
 
 HELP = "Draw self-contained universes from a lake"
 DETAILS = """
-A universe begins with N random topics. Their users each add a topic to the set: a random one of
-theirs, or, with --own-topics, the one that bears their name (a journal). Users that subscribe to a
-topic of the grown set are the universe's nodes. In the closed reading they subscribe only to topics
-of the set, in the open one to all they do. Topics with too few subscribers are left out.
+A universe begins with N random topics. Each of their users adds one topic to the set: a random one
+of its topics, or, with --own-topics, the one that bears its name (a journal). All users that
+subscribe to a topic of this larger set are the universe's nodes. With --reading closed they keep
+only their subscriptions to topics of the set, with open all of them. Topics with too few
+subscribers are left out.
 
 Of --draws universes of each size the one with the median ratio of topics to nodes is kept, below
 LAKE/universes; the same command draws the same universes again.
@@ -32,17 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lake", metavar="LAKE", help="made by 'weft data ingest'")
     seeds = "how many topics to begin with; several numbers make several universes"
     whole_option(parser, "--seeds", 1, 10**9, seeds, nargs="+", required=True)
-    whole_option(parser, "--draws", 1, 100_000, "of each size (100)", default=100)
+    whole_option(parser, "--draws", 1, 100_000, "universes to draw of each size (100)", default=100)
     parser.add_argument(
-        "--reading", choices=("closed", "open"), default="closed", help="(default: closed)"
+        "--reading",
+        choices=("closed", "open"),
+        default="closed",
+        help="which subscriptions the nodes keep (closed)",
     )
     least = "topics with fewer subscribers are left out (30)"
     whole_option(parser, "--least", 1, 10**9, least, default=30)
     parser.add_argument(
         "--own-topics", action="store_true", help="users add the topic that bears their name"
     )
-    whole_option(parser, "--seed", 0, 2**63 - 1, "of all draws (1)", default=1)
-    parser.add_argument("--name", help="of the universe (default: seeds-N, seeds-N-open)")
+    whole_option(parser, "--seed", 0, 2**63 - 1, "seed of all draws (1)", default=1)
+    parser.add_argument("--name", help="name of the universe (seeds-N or seeds-N-open)")
     version_options(parser)
     master_option(parser)
 

@@ -1,4 +1,4 @@
-"""`weft data versions`: what a lake was, and when."""
+"""`weft data versions`: lists the versions of a lake."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from weft.cli.output import table
 
 HELP = "List the versions of a lake"
 DETAILS = """
-Every ingest makes a version. Those listed can be read: 'weft data universe', 'weft data profile'
-and 'weft trace measure' take --version or --as-of; other programs open each table as a Delta table,
-at the version that --json names for it.
+Every ingest makes a version. The versions in the list can still be read: 'weft data universe',
+'weft data profile' and 'weft trace measure' take --version or --as-of; other programs open each
+table as a Delta table, at the table's version that --json prints.
 """
 EXAMPLES = """
 weft data versions lake

@@ -31,12 +31,12 @@ them to topics, publishes events from inside and outside the topics, and checks
 that every subscriber got every event. Then the peers' traces are measured by the
 pipeline (on Spark, see 'weft trace'), whose figures must agree with what was
 counted meanwhile. Takes about a minute. Writes summary.json, report.html, the
-traces and the pipeline's tables. Exit code 1 means that something did not arrive,
+traces and the pipeline's tables. Exit code 1 means that an event did not arrive,
 that figures disagree, or that the pipeline could not run; the output says which.
 """
 EXAMPLES = """
 weft demo                      25 peers, 300 events, results in out/demo
-weft demo --out ./look     results elsewhere
+weft demo --out ./look         results in another folder
 weft demo --peers 60 --seed 7  a larger swarm, other interests
 weft demo --web --seconds 60   with a page to watch it by
 weft demo --no-measure         without the pipeline, so without Spark
@@ -47,12 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=folder, default=Path("out/demo"), metavar="DIR", help="results (out/demo)"
     )
-    whole_option(parser, "--peers", 2, 500, "peers (25)", default=25)
-    whole_option(parser, "--processes", 1, 64, "to spread them over (4)", default=4)
-    whole_option(parser, "--topics", 1, 200, "topics (12)", default=12)
-    whole_option(parser, "--events", 1, 100_000, "events (300)", default=300)
-    whole_option(parser, "--seconds", 1, 600, "to publish them in (10)", default=10)
-    whole_option(parser, "--seed", 0, 2**63 - 1, "of the workload (1)", default=1, metavar="S")
+    whole_option(parser, "--peers", 2, 500, "number of peers (25)", default=25)
+    whole_option(parser, "--processes", 1, 64, "processes for the peers (4)", default=4)
+    whole_option(parser, "--topics", 1, 200, "number of topics (12)", default=12)
+    whole_option(parser, "--events", 1, 100_000, "events to publish (300)", default=300)
+    whole_option(parser, "--seconds", 1, 600, "seconds to publish them in (10)", default=10)
+    seed = "seed of subscriptions and events (1)"
+    whole_option(parser, "--seed", 0, 2**63 - 1, seed, default=1, metavar="S")
     parser.add_argument(
         "--no-measure", action="store_true", help="do not measure the traces with the pipeline"
     )
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from weft.demo import report  # noqa: F401  (what is missing here is said before anything runs)
+    from weft.demo import report  # noqa: F401  (a missing package is reported before anything runs)
     from weft.demo.output import Output
     from weft.demo.show import Plan, Show
     from weft.errors import WeftError
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _beside(args: argparse.Namespace, swarm: Swarm) -> AsyncIterator[None]:
-    """The page of the demonstration, which waits a while for somebody to look."""
+    """Open the page of the demonstration, and wait a while for a browser to open it."""
     from weft.demo.show import CONFIG
     from weft.net import config
     from weft.net.config import Config

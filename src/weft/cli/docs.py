@@ -1,4 +1,4 @@
-"""`weft docs`: the pages of docs/ as a site."""
+"""`weft docs`: builds a site of the pages in docs/."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from weft.cli.problem import Problem
 
 HELP = "Build the documentation as a site"
 DETAILS = """
-Makes a site of the checkout's docs/ with mkdocs, into out/site; open its index.html, or put the
-folder on any web server (its search needs one: python3 -m http.server -d out/site). Nothing in it
-is loaded from elsewhere, and files of the checkout that pages link to (examples, the dashboard)
-come along. A link that leads nowhere is an error.
+Makes a site of the checkout's docs/ with mkdocs, in out/site. Open its index.html, or put the
+folder on any web server (the search needs one: python3 -m http.server -d out/site). The site loads
+nothing from other places, and has copies of the files of the checkout that pages link to (examples,
+the dashboard). A link that leads nowhere is an error.
 """
 EXAMPLES = """
 weft docs
@@ -30,7 +30,7 @@ weft docs --out ./site
 """
 _LINK = re.compile(r'<[a-z]+ [^>]*?\b(?:href|src)="([^"]*)"')
 _ELSEWHERE = re.compile(r"[a-z]+:|//")
-"""Of another site, or no path at all."""
+"""The beginning of a link to another site, or of one that is no path."""
 _COPIES = "checkout"
 """Folder of the site for files of the checkout that pages link to."""
 
@@ -41,13 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=folder,
         default=Path("out/site"),
         metavar="DIR",
-        help="where to (out/site)",
+        help="folder of the site (out/site)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     root = checkout()
-    import_module("mkdocs")  # if it is missing, that is said by its name
+    import_module("mkdocs")  # if it is missing, the error names it
 
     out = args.out.resolve()
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", out]
@@ -73,7 +73,7 @@ def complete(site: Path, root: Path) -> list[str]:
 
 
 def _led(found: re.Match[str], page: Path, site: Path, root: Path, lost: list[str]) -> str:
-    """A tag with its link, led to a copy in the site where the link left it."""
+    """A tag; if its link left the site, the link goes to a copy inside it now."""
     tag, link = found[0], found[1]
     path = unquote(link.partition("#")[0].partition("?")[0])
     if not path or (_ELSEWHERE.match(path) and not tag.startswith(("<script", "<img"))):

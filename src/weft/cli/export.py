@@ -1,4 +1,4 @@
-"""`weft export`: a topic's stream as a CAR file."""
+"""`weft export`: writes a topic's stream to a CAR file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELP = "Write a topic's stored events to a CAR file"
 DETAILS = """
 CAR is IPLD's archive format: other tools can read it. The file holds the topic
 versions that events link to and the events in their order; 'weft import' reads
-it again. It is written beside its name and renamed when it is whole.
+it again. The file appears under its name only when it is complete.
 """
 EXAMPLES = """
 weft export /sports/football football.car
@@ -26,8 +26,8 @@ weft export /chat chat.car --store old/store.db
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=topic, metavar="TOPIC")
-    parser.add_argument("file", type=Path, metavar="FILE", help="must not exist yet")
+    parser.add_argument("topic", type=topic, metavar="TOPIC", help="such as /sports/football")
+    parser.add_argument("file", type=Path, metavar="FILE", help="to write; must not exist yet")
     home_option(parser)
     read_option(parser)
     since_option(parser)

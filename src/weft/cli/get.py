@@ -1,4 +1,4 @@
-"""`weft get`: any block or field of one, by the CID that leads there."""
+"""`weft get`: shows a block, or a field of one, by its CID."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HELP = "Show an event, a topic version, or a field of one, by its CID"
 DETAILS = """
 A path leads from a CID to any field, over links to other blocks: 'parent' is
 the version before (or an event's first parent), '#' holds sub-topics. Blocks
-come from the store; a running peer with the DHT switched on also fetches them.
-Every block is checked. Links and bytes are printed as dag-json does.
+come from the store; a running peer with the DHT switched on also asks other
+peers. Every block is checked. Links and bytes are printed as in dag-json.
 """
 EXAMPLES = """
 weft get bafyrei...                        the whole document
@@ -28,7 +28,7 @@ weft get bafyrei.../#/football             a sub-topic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="CID[/PATH]", help="where to begin, and where to go")
+    parser.add_argument("path", metavar="CID[/PATH]", help="CID of a block, and a path from there")
     home_option(parser)
     read_option(parser)
     parser.add_argument("--raw", action="store_true", help="print bytes and text as they are")
@@ -37,12 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.documents.merkle import parse_path
     from weft.ids import BadId
+    from weft.net.control_client import answers
 
     try:
         parse_path(args.path)  # before anything is looked for
     except BadId as error:
         raise Problem(str(error), USAGE) from error
-    if args.store is None and socket_of(args).exists():
+    if args.store is None and answers(socket_of(args)):
         value = asyncio.run(ask(args, "get", path=args.path))["value"]
     else:
         value = _resolve(args)
@@ -64,7 +65,7 @@ def _resolve(args: argparse.Namespace) -> object:
         except Unresolved as error:
             raise Problem(str(error)) from error
         except Refused as error:
-            raise Problem(f"a block on the way is not what it should be: {error}") from error
+            raise Problem(f"a block on the path is not valid: {error}") from error
 
 
 def raw(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""`weft history`: the events that a peer's store holds of a topic."""
+"""`weft history`: shows the events of a topic in a peer's store."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 HELP = "Show the events that are stored of a topic"
 DETAILS = """
-Reads the peer's store, whether it runs or not. Events come in the order of the
-stream, which is the same everywhere. Without TOPIC: what is stored of each.
-Of a topic that was made from another ('weft topic create --from') that one's
-events come first, as far as they are stored here.
+Reads the peer's store, whether the peer runs or not. Events come in the order
+of the topic's stream, which is the same at every peer. Without TOPIC: how much
+is stored of each topic. If a topic was made from another one ('weft topic
+create --from'), that one's events come first, as far as they are stored here.
 """
 EXAMPLES = """
 weft history                                     which topics, and how much
@@ -36,11 +36,11 @@ weft history /sports/football --since bafyrei... --limit 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", nargs="?", type=topic, metavar="TOPIC")
+    parser.add_argument("topic", nargs="?", type=topic, metavar="TOPIC", help="such as /chat")
     home_option(parser)
     read_option(parser)
     since_option(parser)
-    parser.add_argument("--limit", type=whole(1, 1 << 62), metavar="N", help="at most so many")
+    parser.add_argument("--limit", type=whole(1, 1 << 62), metavar="N", help="at most N events")
     parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
     output.raw_option(parser)
 
@@ -78,8 +78,8 @@ def show_events(store: Store, args: argparse.Namespace) -> None:
         print(f"weft: nothing is stored of {printable(args.topic)}", file=sys.stderr)
     if origin is not None and not all(map(store.has, origin.heads)):
         name = printable(origin.topic)
-        lacks = f"{args.topic} was made from {name}, of which not all is stored here"
-        print(f"weft: {lacks}: 'weft sub {name} --since beginning' brings it", file=sys.stderr)
+        lacks = f"{args.topic} was made from {name}, and not all of {name} is stored here"
+        print(f"weft: {lacks}: 'weft sub {name} --since beginning' gets it", file=sys.stderr)
     try:
         for event in islice(read_through(store, args.topic, reading_since(args.since)), args.limit):
             output.show(

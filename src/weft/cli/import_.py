@@ -1,4 +1,4 @@
-"""`weft import`: what a CAR file holds, into the store."""
+"""`weft import`: stores the events of a CAR file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 from weft.cli.problem import FAILED, Problem
-from weft.cli.settings import home_option, socket_of
+from weft.cli.settings import home_option
 from weft.cli.store import opened, read_option
 from weft.terminal import printable
 
 HELP = "Store the events of a CAR file"
 DETAILS = """
-Every block is checked as if a stranger had sent it: that it is what its name
-says, that its signature is right, and that its publisher may publish. What is
-refused is counted by reason. The peer must not run meanwhile; the store is
-made if there is none.
+Every block is checked like one that a stranger sent: that it fits its CID, that
+its signature is right, and that its publisher may publish. Refused blocks are
+counted by reason. The peer must not run meanwhile; the store is made if there
+is none.
 """
 EXAMPLES = """
 weft import football.car
@@ -26,7 +26,7 @@ weft import football.car --store archive.db --json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a CAR file")
     home_option(parser)
     read_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -35,11 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from weft.lab.progress import Progress
     from weft.store.car import BadArchive, load
+    from weft.store.interface import StoreBusy
 
-    if args.store is None and socket_of(args).exists():
-        raise Problem(f"a peer runs with the home {socket_of(args).parent}: stop it first")
     size = args.file.stat().st_size
     with opened(args, make=True) as store, args.file.open("rb") as file:
+        try:
+            store.hold()
+        except StoreBusy as error:
+            raise Problem(f"a peer runs with the store {store.path}: stop it first") from error
         progress = Progress(size, size)
 
         def show(blocks: int) -> None:
@@ -70,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         if loaded.waiting:
             print(f"{loaded.waiting:,} left out: their parents are neither here nor in the file")
         if loaded.foreign:
-            print(f"{loaded.foreign:,} skipped: blocks of others")
+            print(f"{loaded.foreign:,} skipped: they are no blocks of weft")
         for reason, count in refused.items():
             print(f"{count:,} refused: {printable(reason)}")
     return FAILED if refused or loaded.waiting else 0

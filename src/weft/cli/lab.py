@@ -24,13 +24,13 @@ DETAILS = """
 list       the experiments, one line each
 run ID...  run experiments (patterns such as 'tera-*' work), write tables, verdicts and pictures
            below --out; what is finished there already is not run again
-new NAME   make an experiment from a template, which runs at once, and say where it is
+new NAME   make an experiment from a template, ready to run, and print the name of its file
 report DIR write DIR/report.html from the verdicts in DIR, and print a summary
-audit      plant defects in what experiments run (--only PATTERN: in some), and see that each
-           counted verdict falls short under one of them; the exit code is 1 if one does not.
-           A verdict that has fallen short needs no further defect, unless with --every
+audit      plant defects in the code that experiments run (--only PATTERN: some experiments), and
+           check that each counted verdict falls short under one of them; the exit code is 1 if one
+           never does. After a verdict has fallen short no further defect is tried, unless --every
 
-An experiment has a --quick size (seconds to a minute) and a --full one (the paper's). The exit
+An experiment has a --quick size (seconds to a minute) and a --full size (the paper's). The exit
 code of run is 1 if a claim falls short of its bound.
 
 Experiments on subscriptions (stan-*) run on the synthetic grid and on each known trace in
@@ -43,7 +43,7 @@ weft lab run tera-4a                           one experiment, quick size
 weft lab run 'tera-*' --full --out out/full    all of a paper, at its sizes
 weft lab run tera-4b --seeds 50                more runs, narrower intervals
 weft lab run 'tera-*' --master spark://host:7077
-weft lab run 'stan-*' --trace lakes/mine       on memberships of your own ('weft data ingest')
+weft lab run 'stan-*' --trace lakes/mine       on your own subscriptions ('weft data ingest')
 weft lab report out/full
 weft lab new my-question && weft lab run my-question   an experiment of your own
 weft lab audit                                 can every verdict fail? goes on where it stopped
@@ -65,18 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     master_option(parser)
     parser.add_argument("--only", metavar="PATTERN", help="audit these experiments alone")
     parser.add_argument(
-        "--every", action="store_true", help="audit with every defect, needed or not"
+        "--every", action="store_true", help="audit with every defect, also after one was noticed"
     )
     again_options(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
-    data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
+    data.add_argument("--data", type=Path, metavar="DIR", help="folder of the known traces")
 
 
 def check(args: argparse.Namespace) -> None:
-    """Told before the packages of the lab are installed."""
+    """Refuse wrong arguments before the packages of the lab are installed."""
     if args.only and args.action != "audit":
-        raise Problem("--only is for audit; run takes the names themselves", USAGE)
+        raise Problem("--only is for audit; give run the names or patterns themselves", USAGE)
     if args.every and args.action != "audit":
         raise Problem("--every is for audit", USAGE)
     if args.action == "list" and args.names:
@@ -95,9 +95,10 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _check_audit(args: argparse.Namespace) -> None:
-    for given, option in ((args.names, "a name (--only PATTERN)"), (args.full, "--full")):
-        if given:
-            raise Problem(f"audit takes no {option}; it runs quick sizes", USAGE)
+    if args.names:
+        raise Problem("audit takes no names; choose experiments with --only PATTERN", USAGE)
+    if args.full:
+        raise Problem("audit takes no --full; it runs quick sizes", USAGE)
     for given, option in ((args.seeds, "--seeds"), (args.trace, "--trace"), (args.data, "--data")):
         if given:
             raise Problem(f"audit takes no {option}; it runs quick sizes on the grid", USAGE)
@@ -181,9 +182,9 @@ def _on_the_trace(entries: Sequence[AnyEntry], jobs: Sequence[JobEntry]) -> list
     """With `--trace`, only the experiments that run on data; the others are named."""
     others = [entry.id for entry in entries if entry not in jobs]
     if not jobs:
-        raise Problem(f"--trace: these run on no data: {', '.join(others)}", USAGE)
+        raise Problem(f"--trace: these experiments use no data: {', '.join(others)}", USAGE)
     if others:
-        print(f"weft: left out, as they run on no data: {', '.join(others)}", file=sys.stderr)
+        print(f"weft: left out, as they use no data: {', '.join(others)}", file=sys.stderr)
     return list(jobs)
 
 
@@ -194,7 +195,7 @@ def _report(args: argparse.Namespace) -> int:
     out = Path(args.names[0])
     verdicts = read_all(out)
     if not verdicts:
-        raise Problem(f"{out}: no verdicts here; 'weft lab run' writes them")
+        raise Problem(f"{out} has no verdicts; 'weft lab run --out {out}' writes them")
     print(summary(verdicts))
     print(f"weft: wrote {write(verdicts, out)}", file=sys.stderr)
     return 0

@@ -1,12 +1,12 @@
 """The command line: finds the command, reads its arguments, runs it, and says what went wrong.
 
-Each command is a module of this package with `HELP` (one line), `add_arguments(parser)`,
-`run(args) -> int` and, if it likes, `DETAILS` and `EXAMPLES` for its help page, or `PASSES_ON` if
-another program reads its arguments (as `args.rest`). A command imports what it needs inside `run`,
-so that help and completion never wait for anything heavy.
+Each command is a module of this package with `HELP` (one line), `add_arguments(parser)` and
+`run(args) -> int`. It may have `DETAILS` and `EXAMPLES` for its help page, `check(args)` for what
+its parser cannot judge, and `PASSES_ON` if another program reads its arguments (as `args.rest`). A
+command imports what it needs inside `run`, so that help and completion are quick.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; 3 means that 'data ingest' met more
-bad rows than it may.
+bad rows than --rejects-max allows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ COMMANDS = tuple(name for _, names in GROUPS for name in names)
 
 
 def module_of(command: str) -> ModuleType:
-    """The module that implements a command; one has a name that Python keeps for itself."""
+    """The module that implements a command; `import` is a word of Python's own, so its module has
+    another name."""
     return import_module(f"weft.cli.{'import_' if command == 'import' else command}")
 
 
@@ -80,20 +81,20 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def read(command: str, module: ModuleType, rest: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command; a wrong one is told, and ends the program."""
+    """The arguments of a command; a wrong one ends the program with a message."""
     from weft.cli.parser import parser_for
 
     parser = parser_for(command, module)
     if getattr(module, "PASSES_ON", False) and rest not in (["-h"], ["--help"]):
         return argparse.Namespace(rest=list(rest))
     args = parser.parse_args(rest)
-    if hasattr(module, "check"):  # what a parser cannot tell, and no further package is needed for
+    if hasattr(module, "check"):  # needs no further package
         module.check(args)
     return args
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Only read a command line. What takes a package that is not there to be judged is not."""
+    """Only read a command line, as far as that is possible with the packages that are there."""
     command, rest = arguments[0], arguments[1:]
     if command in COMMANDS:
         with suppress(ModuleNotFoundError):
@@ -109,8 +110,8 @@ def _no_command(name: str) -> Problem:
 
 
 def extras_for(arguments: Sequence[str], package: str) -> str:
-    """The extras that a command line needs, all at once; where it needs none, the one that brings
-    the package in."""
+    """The extras that a command line needs, all at once; if it needs none, the extra that a package
+    belongs to."""
     from weft.cli.bootstrap import groups_for
 
     return ",".join(group for group in groups_for(arguments) if group != "core") or extra_of(
@@ -119,7 +120,7 @@ def extras_for(arguments: Sequence[str], package: str) -> str:
 
 
 def extra_of(package: str) -> str:
-    """The extra that brings a package in; "all" where that is not known."""
+    """The extra that a package belongs to; "all" if that is not known."""
     from importlib import metadata
 
     names = {package, *metadata.packages_distributions().get(package, ())}
@@ -138,7 +139,7 @@ def extra_of(package: str) -> str:
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> Problem | None:
-    """What a user can make of an error; None for one that is our own fault."""
+    """An error as a message that helps its user; None for a defect of weft."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name:
@@ -146,7 +147,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> Problem | None:
         if package != "weft":
             return Problem(
                 f"this needs the package {package!r}, which is not installed here.\n"
-                "./weft in a checkout brings it in; otherwise: "
+                "./weft in a checkout installs it; otherwise: "
                 f"pip install 'weft[{extras_for(arguments, package)}]'"
             )
     from weft.errors import WeftError

@@ -1,9 +1,9 @@
 """What commands print: columns for a terminal, notifications for people or for programs.
 
-Much of it comes from others: payloads, topics' names, reasons that peers give. A terminal obeys
-what is in them (an escape sequence may rewrite lines, set the title, or have the terminal type), so
-all that is for people goes through `printable`. Payloads go out as they are where a program reads
-them, that is where standard output is no terminal, and where the user asks for it (`--raw`).
+Much of it comes from other peers: payloads, names of topics, reasons of refusals. A terminal obeys
+escape sequences in such text (they may rewrite lines, set the title, or have the terminal type), so
+all text for people goes through `printable`. Payloads are printed unchanged if a program reads
+them, which is the case if standard output is no terminal, and if the user asks for it (`--raw`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ Fields: TypeAlias = dict[str, Any]
 
 
 def say(text: str) -> None:
-    """What a command tells its user beside its results."""
+    """Tell the user something beside the results, on stderr."""
     print(f"weft: {text}", file=sys.stderr)
 
 
 def say_subscribed(topic: str, outcome: object) -> None:
-    """What entering a topic came to, for people: the protocol's words are those of TERA."""
+    """Tell the user that a topic was entered, without the protocol's word for the outcome."""
     alone = " (no other member was found so far)" if outcome == "instantiated" else ""
     print(f"weft: subscribed to {printable(topic)}{alone}", file=sys.stderr, flush=True)
 
 
 def raw_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that print payloads."""
-    text = "print payloads as they are, also to a terminal, which may obey what is in them"
+    """The option `--raw`, for commands that print payloads."""
+    text = "print payloads unchanged, also to a terminal, which obeys control codes in them"
     parser.add_argument("--raw", action="store_true", help=text)
 
 
 def rows_in_words(rows: Sequence[tuple[str, str]], width: int) -> str:
-    """Names and what they stand for, a line each."""
+    """Names and values, a line each."""
     return "\n".join(f"{name:<{width}} {printable(value)}" for name, value in rows)
 
 

@@ -1,4 +1,4 @@
-"""Argument parsers that say what was probably meant, and the kinds of values they read."""
+"""Argument parsers that guess what the user meant, and the kinds of values that they read."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def add_actions(
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAction[Parser]]:
-    """Where a parser chooses among actions, if it does."""
+    """The sub-parsers of a parser that chooses among actions."""
     for each in parser._actions:
         if isinstance(each, argparse._SubParsersAction):
             yield each
 
 
 def _looks(command: str, module: ModuleType) -> dict[str, Any]:
-    """What a parser shows as help for a module."""
+    """The arguments by which a parser shows a module's help."""
     help_line: str = module.HELP
     examples: str | None = getattr(module, "EXAMPLES", None)
     details: str | None = getattr(module, "DETAILS", None)
@@ -91,10 +91,10 @@ def _looks(command: str, module: ModuleType) -> dict[str, Any]:
 
 
 def folder(text: str) -> Path:
-    """A file or folder of this machine, by its path or as file:///…. Another address is none, and
-    must not become a folder's name."""
-    if not text:  # as of a variable that is not set; to Path it is this folder
-        raise argparse.ArgumentTypeError("an empty path; '.' is this folder")
+    """A file or folder of this machine, by its path or as file:///…. Any other address is refused,
+    so that it does not become a folder's name."""
+    if not text:  # perhaps a variable that is not set; Path would take it for this folder
+        raise argparse.ArgumentTypeError("the path is empty; '.' is this folder")
     scheme, separator, rest = text.partition("://")
     if not separator:
         return Path(text)
@@ -121,10 +121,10 @@ def version_options(parser: argparse.ArgumentParser) -> None:
         "--version",
         type=whole(1, 2**31),
         metavar="N",
-        help="of the lake, not the last one ('weft data versions')",
+        help="read this version of the lake, not the last ('weft data versions' lists them)",
     )
     which.add_argument(
-        "--as-of", type=moment, metavar="TIME", help="the lake as it was then (ISO, UTC)"
+        "--as-of", type=moment, metavar="TIME", help="read the lake as it was then (ISO, UTC)"
     )
 
 
@@ -154,11 +154,11 @@ def whole_option(
 
 
 def again_options(parser: argparse.ArgumentParser) -> None:
-    """What is run although its results are there."""
+    """Options to run points again although their results are there."""
     again = parser.add_mutually_exclusive_group()
-    again.add_argument("--fresh", action="store_true", help="run finished points again")
+    again.add_argument("--fresh", action="store_true", help="run finished points again, too")
     again.add_argument(
-        "--changed", action="store_true", help="run those again whose code has changed since"
+        "--changed", action="store_true", help="run finished points again if their code has changed"
     )
 
 
@@ -189,7 +189,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def duration(unit: str) -> Callable[[str], float]:
-    """So many of a unit of time, above zero."""
+    """A number above zero, of a unit of time."""
 
     def read(text: str) -> float:
         try:
@@ -221,7 +221,12 @@ def host_port(text: str) -> str:
 
 def maybe_host_port(text: str) -> str:
     """HOST:PORT, or only a port, which means loopback."""
-    return host_port(text if ":" in text else f"127.0.0.1:{text}")
+    try:
+        return host_port(text if ":" in text else f"127.0.0.1:{text}")
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither PORT nor HOST:PORT, such as 9100 or 127.0.0.1:9100"
+        ) from None
 
 
 def network(text: str) -> str:
@@ -255,8 +260,8 @@ def _checked(text: str, parse: Callable[[str], object]) -> str:
 
 
 def addresses_in(text: str) -> list[str]:
-    """The addresses in a file, one a line; empty lines and those that begin with # say nothing. A
-    file without any is waited for, because another peer may be about to write its own there."""
+    """The addresses in a file, one a line; empty lines and lines that begin with # are skipped. If
+    the file has none, this waits: another peer may be about to write its address there."""
     path, give_up = folder(text), time.monotonic() + _BOOTSTRAP_S
     waits = False
     while not (found := _lines_of(path)):
@@ -264,7 +269,7 @@ def addresses_in(text: str) -> list[str]:
             waits = True
             print(f"weft: waiting for an address in {printable(text)}", file=sys.stderr)
         if time.monotonic() > give_up:
-            raise argparse.ArgumentTypeError(f"{text!r} has no address of a peer")
+            raise argparse.ArgumentTypeError(f"{text!r} has no address of a peer in it")
         time.sleep(0.2)
     try:
         return [multiaddr(line) for line in found]
@@ -278,7 +283,8 @@ def _lines_of(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot read {str(path)!r}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise argparse.ArgumentTypeError(f"cannot read {str(path)!r}: {why}") from error
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -290,7 +296,7 @@ def topic(text: str) -> str:
 
 
 def plain_topic(text: str) -> str:
-    """A topic to publish in or to subscribe to: one without wildcards, since there are none."""
+    """A topic to publish in or to subscribe to, without wildcards."""
     from weft.ids import parse_plain_topic
 
     return _checked(text, parse_plain_topic)

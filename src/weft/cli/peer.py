@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 HELP = "Run a peer"
 DETAILS = """
 Listens, enters the network through the peers given by --join, and runs until
-Ctrl-C, when it says goodbye to its neighbours. The first line it prints is the
-address that others can join it by. Its key lives in the home folder, so it
-keeps its name; 'weft pub', 'sub', 'status' and 'topics' with the same --home
-talk to it. Two peers on one machine need two homes.
+Ctrl-C, when it says goodbye to its neighbours. The first line it prints is its
+address, which other peers can give to --join. Its key is in the home folder, so
+it keeps its peer id; 'weft pub', 'sub', 'status' and 'topics' with the same
+--home talk to it. Two peers on one machine need two homes.
 """
 EXAMPLES = """
 weft peer --listen 127.0.0.1:4001
 weft peer --home ./b --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...
 weft peer --home ./b --bootstrap peers.txt      joins by the addresses in a file
-weft peer --mdns                                joins whatever peers the local network has
+weft peer --mdns                                joins by peers on the local network
 weft peer --subscribe /sports/football          print its notifications
 weft peer --hierarchy /sports --subscribe /sports   events of /sports/football, too
-weft peer --routing topic-dht --subscribe /a    another way to its subscribers
+weft peer --routing topic-dht --subscribe /a    with another routing than TERA
 weft peer --metrics 9100                        Prometheus metrics, on loopback
 weft peer --web 8700                            a page to watch it by, and HTTP
 weft peer --store --subscribe /chat             keeps events, see 'weft history'
@@ -56,12 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     network_options(parser)
     home_option(parser)
     keep_option(parser, at_home=True)
-    subscribe = "subscribe and print what comes (repeat for more)"
+    subscribe = "subscribe and print the events that come (repeat for more)"
     repeated_option(parser, "--subscribe", "TOPIC", subscribe, plain_topic)
     parser.add_argument("--json", action="store_true", help="print notifications as JSON")
     output.raw_option(parser)
     parser.add_argument(
-        "--tell", type=Path, metavar="FILE", help="write its address there, for --bootstrap"
+        "--tell", type=Path, metavar="FILE", help="write the address to a file, for --bootstrap"
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace (JSON lines)")
     parser.add_argument(
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.web:
         needs_web()
     if args.mdns:
-        import zeroconf  # noqa: F401  (what is missing here is said before anything runs)
+        import zeroconf  # noqa: F401  (a missing package is reported before anything runs)
     return asyncio.run(_run(args, config_of(args)))
 
 
@@ -126,7 +126,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _tell(path: Path, address: str) -> None:
-    """Whole or not at all: another peer may be waiting for it."""
+    """Write the address whole or not at all: another peer may be waiting for the file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(address + "\n")
     draft.replace(path)

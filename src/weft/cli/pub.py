@@ -7,7 +7,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
 
 from weft.cli.output import Fields
 from weft.cli.parser import plain_topic, repeated_option, seconds, whole
@@ -23,10 +26,10 @@ a short-lived peer of its own. DATA is one event; without it, or with '-', each
 line of standard input is one. Prints what became of each. Exit code 1 means
 that an event reached nobody, neither in its topic nor (in a hierarchy) above it.
 
-With --confirm it means that an event did not come to this within --timeout:
-accepted (the peer or an access point has it), taken (--copies other peers say
-that they have it) or stored (that they have it on disk; the publisher needs a
-store, too: --store, where it is one of its own).
+With --confirm exit code 1 means that within --timeout an event was not
+accepted (the peer, or a subscriber that it found, has it), taken (--copies other
+peers say that they have it) or stored (they say that it is on their disk; the
+publishing peer needs a store, too: with --join, give --store).
 """
 EXAMPLES = """
 weft pub /sports/football 'goal!'
@@ -35,12 +38,12 @@ weft pub /sports/football --also /news/sports 'goal!'     one event in two topic
 weft pub --header kind=goal --header minute=12 /sports/football 'goal!'
 weft pub --confirm stored --copies 2 --timeout 10 /orders '7 apples'
 weft pub --join ADDRESS --hierarchy /sports /sports/football 'goal!'
-weft pub --join ADDRESS --store :memory: /chat hi         where the topic's peers keep events
+weft pub --join ADDRESS --store :memory: /chat hi         if the topic's peers keep events
 weft pub --join /ip4/127.0.0.1/tcp/4001/p2p/12D3KooW... /sports/football 'goal!'
 """
 
 _GOES_ON = ("taken", "sent", "queued", "alone")
-"""An event that this peer is alone with has reached its own subscriptions."""
+"""Good outcomes; an event that is "alone" has reached this peer's own subscriptions."""
 
 Publish = Callable[[bytes], Awaitable[list[Fields]]]
 """Publishes one event; returns a receipt for each of its topics."""
@@ -62,19 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=30.0,
         metavar="S",
-        help="how long a queued event may wait for a network, and a confirmation take (30)",
+        help="seconds that an event may wait for a network or for confirmation (30)",
     )
     parser.add_argument(
         "--confirm",
         choices=("accepted", "taken", "stored"),
-        help="what to be sure of; anything less is exit code 1",
+        help="wait for this, see above; exit code 1 if the event gets less far",
     )
     parser.add_argument(
         "--copies",
         type=whole(1, 1_000),
         default=1,
         metavar="N",
-        help="with --confirm taken or stored: how many other peers have to say so (1)",
+        help="with --confirm taken or stored: how many other peers must confirm (1)",
     )
 
 
@@ -84,7 +87,7 @@ def header(text: str) -> tuple[str, str]:
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     wrong = problem({name: value})
     if wrong:
         raise argparse.ArgumentTypeError(wrong)
@@ -97,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.copies != 1 and args.confirm not in ("taken", "stored"):
         raise Problem("--copies goes with --confirm taken or --confirm stored", USAGE)
     if args.confirm == "stored" and args.join and args.store is None:
-        raise Problem("--confirm stored needs --store: without one nothing is stored", USAGE)
+        raise Problem("--confirm stored needs a store: give --store FILE, too", USAGE)
     return asyncio.run(_run(args))
 
 
@@ -123,7 +126,7 @@ async def _run(args: argparse.Namespace) -> int:
                     receipts = await asyncio.wait_for(finals, args.timeout)
                 except TimeoutError:
                     raise Problem(
-                        f"the event found no way within {args.timeout:g} s\n"
+                        f"no other peer took the event within {args.timeout:g} s\n"
                         + "\n".join(f"{one}: {why}" for one, why in peer.unanswered.items())
                     ) from None
                 return [await receipt.report() for receipt in receipts]
@@ -141,10 +144,8 @@ async def _run(args: argparse.Namespace) -> int:
 async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     """Publish everything, in order; returns the exit code."""
     code = 0
-    lines: Iterator[bytes] = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-    if args.data not in (None, "-"):
-        lines = iter([os.fsencode(args.data)])  # as it was typed, whether it is UTF-8 or not
-    while (data := await asyncio.to_thread(next, lines, None)) is not None:
+    typed = args.data if args.data != "-" else None
+    async for data in input_lines() if typed is None else _once(os.fsencode(typed)):
         for receipt in await publish(data):
             print(json.dumps(receipt) if args.json else printable(in_words(receipt)), flush=True)
             if not goes_on(receipt) and reached_above(receipt) is None:
@@ -152,13 +153,43 @@ async def publish_all(args: argparse.Namespace, publish: Publish) -> int:
     return code
 
 
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data  # as it was typed, whether it is UTF-8 or not
+
+
+async def input_lines() -> AsyncIterator[bytes]:
+    """The lines of standard input. A daemon thread reads them, through a buffer of its own, so that
+    the process can end while that thread waits for a line."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[bytes | OSError | None] = asyncio.Queue(1)
+
+    def put(line: bytes | OSError | None) -> None:
+        asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+
+    def read() -> None:
+        with suppress(RuntimeError, CancelledError):  # the loop has ended
+            try:
+                with open(sys.stdin.fileno(), "rb", closefd=False) as source:
+                    for line in source:
+                        put(line.rstrip(b"\r\n"))
+            except OSError as error:
+                put(error)
+            put(None)
+
+    threading.Thread(target=read, name="weft-input", daemon=True).start()
+    while (line := await lines.get()) is not None:
+        if isinstance(line, OSError):
+            raise line
+        yield line
+
+
 def goes_on(receipt: Fields) -> bool:
-    """Whether the event reached somebody, or as many as was asked for."""
+    """Whether an event was published, and confirmed if that was asked for."""
     return receipt["outcome"] in _GOES_ON and receipt.get("confirmed", True)
 
 
 def reached_above(receipt: Fields) -> Fields | None:
-    """In a hierarchy: the nearest topic above that has subscribers, where its own has none."""
+    """If a topic has no subscribers: the receipt of the nearest topic above it that has some."""
     above: list[Fields] = receipt.get("above", [])
     return next((level for level in above if goes_on(level)), None)
 
@@ -173,7 +204,7 @@ def in_words(receipt: Fields) -> str:
         return f"{said}: {', '.join(receipt['copies'])}"
     above = reached_above(receipt)
     if above is not None:
-        return f"no subscriber of {receipt['topic']}; {above['topic']} above it: {in_words(above)}"
+        return f"no subscriber of {receipt['topic']}; above it, {above['topic']}: {in_words(above)}"
     return {
         "taken": f"taken by {receipt['access_point']}",
         "sent": f"sent to {receipt['peers']} peers of {receipt['topic']}",

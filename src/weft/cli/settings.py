@@ -1,4 +1,4 @@
-"""Where a peer of the command line keeps its things, and what it is told by file and flags."""
+"""The home of a peer of the command line, and its settings from a file and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.net.control_client import ControlClient
 
 ROUTINGS = ("tera", "topic-dht", "pulsarcast", "flood")
-"""Written out: commands that start no peer shall not load what defines them."""
+"""Written out here, so that commands that start no peer need not load the routings."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -42,8 +42,8 @@ def home_of(args: argparse.Namespace) -> Path:
 
 
 def own_home_of(args: argparse.Namespace) -> Path:
-    """As `home_of`, for a peer that lives there. The usual one is weft's own, so it is closed to
-    others; one that the user names may be shared on purpose: what is private in it is so itself."""
+    """As `home_of`, for a peer that runs there. The usual home is weft's own, so it is closed to
+    other users; a home that the user names may be shared on purpose, and is left as it is."""
     home = home_of(args)
     if home == Path.home() / ".weft":
         private.close_folder(home)
@@ -85,19 +85,19 @@ def network_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         type=addresses_in,
         metavar="FILE",
-        help="addresses to join by, one a line; waited for while there are none",
+        help="file of addresses to join by, one a line; waits while it is empty or missing",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
-    one = "one setting, over the file's: protocol.cyclon.cycle_ms=1000"
+    one = "one setting, which wins over the file's, such as protocol.cyclon.cycle_ms=1000"
     repeated_option(parser, "--set", "KEY=VALUE", one)
     parser.add_argument(
         "--routing",
         choices=ROUTINGS,
-        help="how events find their subscribers; the same at all peers (tera)",
+        help="how events find their subscribers; must be the same at all peers (tera)",
     )
     above = (
-        "its subscribers get its sub-topics' events, too ('/': of all topics); the same at "
-        "all peers (repeat for more)"
+        "subscribers of this topic get its sub-topics' events, too ('/': those of all topics); "
+        "must be the same at all peers (repeat for more)"
     )
     repeated_option(parser, "--hierarchy", "TOPIC", above, hierarchy)
     parser.add_argument(
@@ -113,7 +113,9 @@ def listen_options(parser: argparse.ArgumentParser) -> None:
         "--listen", type=host_port, metavar="HOST:PORT", help="where to listen (127.0.0.1:0)"
     )
     parser.add_argument(
-        "--announce", metavar="HOST[:PORT]", help="what others are told, if it is not --listen"
+        "--announce",
+        metavar="HOST[:PORT]",
+        help="address that other peers shall dial, if it is not that of --listen",
     )
 
 
@@ -139,7 +141,7 @@ def config_of(args: argparse.Namespace) -> Config:
 
 
 def put(table: Fields, assignment: str) -> None:
-    """Carry `protocol.cyclon.cycle_ms=1000` out on nested tables."""
+    """Put an assignment such as `protocol.cyclon.cycle_ms=1000` into nested tables."""
     path, equals, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):

@@ -33,22 +33,24 @@ if TYPE_CHECKING:
 HELP = "Play a network with faults in virtual time and check that nothing is broken"
 DETAILS = """
 Peers come up, faults drawn from the seed strike (loss, duplication, reordering, partitions,
-crashes, stalls, wrong clocks, changing subscriptions), then the network heals and everything must
-be delivered and merged. Exit code 1 means that something was violated. Without --history, flood
-does not repair what faults lose, so that is not asked of it.
+crashes, stalls, wrong clocks, changing subscriptions), then the network heals, every event must
+have been delivered, and separated parts of the network must have merged. Exit code 1 means that
+such a rule was violated. Without --history, the routing flood repairs no losses, so its runs are
+not judged by them.
 
 A campaign plays runs that nobody has played before, until its time is over: 4 to 300 peers, 1 to 50
 topics, all routings and schemes, calm and with faults and disasters, with and without history and
 hierarchies. Most runs are small, since those find most for their time: four of five have at most
 16 peers, two of a hundred more than 64. Half keep a history, a third have hostile peers, one of
-seven is calm. Options that are given hold for all its runs. A run that fails is shrunk, and both
-are kept in a file with the lines that play them again. Runs that have begun are played to their
-end, which for the largest takes minutes; Ctrl-C ends them at once and keeps the rest.
+seven is calm. Options that you give hold for all runs. A run that fails is shrunk to a smaller one
+that fails, too; a file keeps the commands that play both again. When the time is over, runs that
+have begun are played to their end, which takes minutes for the largest; Ctrl-C ends them at once
+and keeps the results of the others.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words
 weft sim --seed 7 --peers 50 --json   one run, as one JSON object
-weft sim --seeds 1..200               many runs on two cores; names what failed and how to replay it
+weft sim --seeds 1..200               many runs on all cores; prints how to replay those that failed
 weft sim --seed 7 --trace run.jsonl   with a trace (see docs/trace.md)
 weft sim --seed 7 --calm              without faults
 weft sim --seed 7 --workload edits.jsonl   real users publish as they did ('weft data events')
@@ -90,11 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--campaign",
         type=duration("minutes"),
         metavar="MINUTES",
-        help="runs with new seeds, so many minutes",
+        help="play runs with new seeds for so many minutes",
     )
-    parser.add_argument("--peers", type=whole(3, 100_000), metavar="N", help=f"({PEERS})")
-    parser.add_argument("--topics", type=whole(1, 100_000), metavar="N", help=f"({TOPICS})")
-    parser.add_argument("--events", type=whole(0, 1_000_000), metavar="N", help=f"({EVENTS})")
+    peers, topics, events = whole(3, 100_000), whole(1, 100_000), whole(0, 1_000_000)
+    parser.add_argument("--peers", type=peers, metavar="N", help=f"number of peers ({PEERS})")
+    parser.add_argument("--topics", type=topics, metavar="N", help=f"number of topics ({TOPICS})")
+    parser.add_argument("--events", type=events, metavar="N", help=f"number of events ({EVENTS})")
     parser.add_argument(
         "--scheme",
         choices=SCHEMES,
@@ -109,45 +112,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--calm", action="store_true", help="no faults at all")
     parser.add_argument(
-        "--history", action="store_true", help="events stay: every stream must end the same"
+        "--history",
+        action="store_true",
+        help="events are stored: a topic's stream must be the same at all members in the end",
     )
     parser.add_argument(
         "--hierarchy",
         action="store_true",
-        help="topics lie above one another: events of half of them count in those above, too",
+        help="some topics are sub-topics of others: events of half of them count above, too",
     )
     parser.add_argument(
         "--disaster",
         action="append",
         choices=DISASTERS,
         metavar="NAME",
-        help=f"on top of the faults drawn, may be given again: {', '.join(DISASTERS)}",
+        help=f"on top of the drawn faults (repeat for more): {', '.join(DISASTERS)}",
     )
     parser.add_argument(
         "--without",
         action="append",
         choices=FAULTS,
         metavar="NAME",
-        help=f"leave out a class of the faults drawn, may be given again: {', '.join(FAULTS)}",
+        help=f"leave out a class of the drawn faults (repeat for more): {', '.join(FAULTS)}",
     )
     parser.add_argument(
         "--hostile",
         type=whole(0, HOSTILE_MAX),
         metavar="SHARE",
-        help="so many percent of all peers are hostile, beside the honest ones of --peers; what "
-        "must hold is asked for the honest (0)",
+        help="percent of all peers that are hostile, in addition to the honest ones of --peers; "
+        "only what the honest peers got is judged (0)",
     )
     parser.add_argument(
         "--attack",
         choices=ATTACKS,
         metavar="KIND",
-        help=f"what hostile peers do (drawn from the seed): {', '.join(ATTACKS)}",
+        help=f"what hostile peers do (else drawn from the seed): {', '.join(ATTACKS)}",
     )
     parser.add_argument(
         "--workload",
         type=Path,
         metavar="FILE",
-        help="peers, topics and events of real users ('weft data events'), in place of drawn ones",
+        help="take peers, topics and events from a file of 'weft data events', not drawn ones",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace of one run")
@@ -156,13 +161,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes",
         type=whole(1, 64),
         metavar="N",
-        help="for --seeds and --campaign (as many as there are cores)",
+        help="processes for --seeds and --campaign (as many as there are cores)",
     )
     parser.add_argument(
         "--keep",
         type=Path,
         metavar="FILE",
-        help="where a campaign adds a line of JSON for every run (out/campaign.jsonl)",
+        help="file that a campaign adds a line of JSON to for every run (out/campaign.jsonl)",
     )
 
 
@@ -176,11 +181,13 @@ def seed_range(text: str) -> range:
 
 def run(args: argparse.Namespace) -> int:
     if args.keep is not None and args.campaign is None:
-        raise Problem("--keep is about --campaign MINUTES", USAGE)
+        raise Problem("--keep goes with --campaign MINUTES", USAGE)
     if (args.seeds is not None or args.campaign is not None) and (args.trace or args.profile):
-        raise Problem("--trace and --profile are about one run: give --seed S", USAGE)
-    if args.workload is not None and (args.campaign is not None or args.peers or args.topics):
-        raise Problem("--workload says itself which peers and topics there are", USAGE)
+        raise Problem("--trace and --profile are for one run: give --seed S", USAGE)
+    if args.workload is not None and args.campaign is not None:
+        raise Problem("--workload is for --seed and --seeds, not for --campaign", USAGE)
+    if args.workload is not None and (args.peers or args.topics):
+        raise Problem("--workload names the peers and topics: leave out --peers, --topics", USAGE)
     if args.campaign is not None:
         return _run_campaign(args)
     if args.seeds is not None:
@@ -266,7 +273,7 @@ def _print_result(result: Result, spent_s: float) -> None:
         f"{counts['control_per_delivery']} other messages per delivery, upkeep included"
     )
     if not result.violations:
-        print("  all holds")
+        print("  no violations")
         return
     print(f"  {len(result.violations)} violations")
     for text in result.violations[:SHOWN]:
@@ -394,7 +401,7 @@ def _print_kinds(failed: Sequence[Result]) -> None:
 
 
 class _Tally:
-    """What a campaign has found so far, kept in a file line by line and told as it goes on."""
+    """The results of a campaign so far: kept in a file line by line, and printed meanwhile."""
 
     def __init__(self, keep: IO[str], until_s: float, quiet: bool) -> None:
         self._keep = keep
@@ -512,7 +519,7 @@ def _asked(args: argparse.Namespace) -> Asked:
     from weft.sim.campaign import Asked, draw_settings
 
     if args.without:
-        raise Problem("--without is about replaying a run: give --seed S", USAGE)
+        raise Problem("--without is for replaying a run: give --seed S", USAGE)
     asked = Asked(
         args.peers,
         args.topics,

@@ -1,4 +1,4 @@
-"""`weft size`: how large tables and how long walks must be, by TERA's closed forms."""
+"""`weft size`: computes how large tables and how long walks must be, by TERA's closed forms."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from weft.cli.parser import whole_option
 
 HELP = "Size access point tables and lookups for a number of topics"
 DETAILS = """
-A lookup visits K peers over r walks and succeeds if one of their access point tables holds the
-topic; tables of A entries hold each of T topics with probability A/T. Larger tables need fewer
-visits for the same success. One row for each table size:
+This is about the routing TERA. An access point is a subscriber through which peers publish in its
+topic without subscribing; each peer has a table of access points to some topics. A lookup visits K
+peers over r random walks, and succeeds if one of their tables holds the topic; a table of A entries
+holds each of T topics with probability A/T. Larger tables need fewer visits for the same success. A
+row says:
 
   A         entries of a table
-  memory    of a table, at --topic-bytes per topic
+  memory    size of a table, at --topic-bytes per topic
   K         visits for the wanted success
-  r=1 ...   cycles that a lookup takes at most with so many walks, and messages it takes on average
+  r=1 ...   with so many walks: most cycles that a lookup takes, and messages on average
 """
 EXAMPLES = """
 weft size --topics 1000 --success 0.999

@@ -1,10 +1,9 @@
-"""`weft spark`, a Spark that stays; and Spark for the other commands: which master, a session for
-the time of the work, and how the work ends.
+"""`weft spark`, a Spark that stays; and Spark for the other commands: options, a session for the
+time of the work, and how the work is interrupted.
 
 Long work with Spark (`stoppable`) runs in a thread of its own: an interruption in the midst of a
-call to Spark would leave the connection to it in disorder. It is ended by cancelling what Spark
-does for it, again and again until it is over, so it cleans up after itself as after any other
-failure.
+call to Spark would leave the connection to it in disorder. On Ctrl-C the jobs of the work are
+cancelled, again and again until the work has ended: so it cleans up as after any other failure.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from weft.cli.problem import USAGE, Problem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HELP = "Keep a Spark running that commands use"
+HELP = "Keep a Spark running, so that commands start faster"
 DETAILS = """
-up      start Spark and let it stay: every command that needs one finds it and starts at once
-status  whether it is there (exit code 1 if not)
+up      start a Spark that stays: every command that needs Spark uses it and starts at once
+status  show whether it runs (exit code 1 if not)
 down    end it, with all its processes
 
-Commands with --master or --driver-memory do not use it, nor does 'trace measure --follow', nor
-those of another checkout. It is a Spark Connect server that listens on loopback and takes requests
-of this user alone: its token is in its folder (WEFT_SPARK, else ~/.weft/spark).
+Commands with --master or --driver-memory do not use it, nor do 'trace measure --follow' and
+commands of another checkout. It is a Spark Connect server that listens on loopback and takes only
+this user's requests: its token is in its folder (WEFT_SPARK, else ~/.weft/spark).
 """
 EXAMPLES = """
 weft spark up
@@ -51,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("up", "status", "down"), help="what to do")
     whole_option(parser, "--cores", 1, 1024, "with up: tasks at once (as many as there are cores)")
     parser.add_argument(
-        "--memory", type=memory, metavar="SIZE", help="with up: Java's, such as 4g (by the machine)"
+        "--memory",
+        type=memory,
+        metavar="SIZE",
+        help="with up: memory of its Java process, such as 4g (a share of the machine's)",
     )
 
 
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         known = described(folder)
         if known is None:
-            raise Problem("no Spark stays; 'weft spark up' starts one")
+            raise Problem("no Spark is running; 'weft spark up' starts one")
         if not known.answers():
             raise Problem(f"{known.address} does not answer; 'weft spark down' cleans up")
         print(f"address    {known.address}")
@@ -90,7 +92,7 @@ def master_option(parser: argparse.ArgumentParser) -> None:
         "--driver-memory",
         type=memory,
         metavar="SIZE",
-        help="of Spark's driver, such as 4g (default: by the machine's)",
+        help="memory of Spark's driver, such as 4g (default: a share of the machine's)",
     )
 
 
@@ -111,7 +113,7 @@ def session(
     own: bool = False,
 ) -> Iterator[SparkSession]:
     """Spark on the master that a command was given, or else the one that stays, for the time of a
-    `with` block. `own` is for what works on no Spark Connect server."""
+    `with` block. `own` is for work that a Spark Connect server cannot do."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -119,7 +121,9 @@ def session(
     from weft.pipeline.standby import found
 
     if own and (args.master or "").startswith(CONNECT):
-        raise Problem(f"weft {command} needs a Spark of its own, which {args.master} is not", USAGE)
+        raise Problem(
+            f"weft {command} cannot use a Spark Connect server such as {args.master}", USAGE
+        )
     standby = None if own or args.driver_memory else found(args.master)
     settings = SessionSettings(
         standby.address if standby else args.master or "local[*]",
@@ -142,8 +146,8 @@ def session(
 
 @contextmanager
 def interrupted(end: Callable[[], None]) -> Iterator[Event]:
-    """In place of an exception in the midst of a call to Spark, have the first Ctrl-C call `end`,
-    for the time of a `with` block; the next one is as ever. The event says whether it came."""
+    """For the time of a `with` block, the first Ctrl-C calls `end` in place of raising an exception
+    in the midst of a call to Spark; the second one raises. The event says whether one came."""
     came = Event()
 
     def on_signal(number: int, place: object) -> None:
@@ -159,11 +163,11 @@ def interrupted(end: Callable[[], None]) -> Iterator[Event]:
 
 
 class Stopped(Exception):
-    """The work is to end; raised where it asks."""
+    """Raised in the work by `Stopping.check`, if it is to end."""
 
 
 class Stopping:
-    """What the work asks now and then."""
+    """Tells the work whether it is to end, when it asks."""
 
     def __init__(self) -> None:
         self._wanted = Event()
@@ -179,7 +183,8 @@ class Stopping:
 
 
 def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result:
-    """Do the work. On Ctrl-C it is ended first; a result that came in time is still returned."""
+    """Do the work. After Ctrl-C this returns or raises only once the work has ended; a result that
+    it still had is returned."""
     from weft.pipeline.session import cancel
 
     stopping = Stopping()

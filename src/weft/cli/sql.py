@@ -1,4 +1,4 @@
-"""`weft sql`: questions to a lake, in SQL."""
+"""`weft sql`: answers questions about a lake, in SQL."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.cli.spark import master_option, session
 
 HELP = "Ask a lake in SQL"
 DETAILS = """
-Spark answers, in its SQL. The tables are memberships, events, users, topics, rejects, sources,
-quality and trace, and universe_NAME for each universe (a '-' in the name is '_'); 'columns' says
-what their columns mean. Prints a table, or with --json a list of objects. Without a query: the
-tables with their columns. Statements that would change something are refused.
+The query is in Spark's SQL. The tables are memberships, events, users, topics, rejects, sources,
+quality and trace, and universe_NAME for each universe (a '-' in the name becomes '_'); the table
+'columns' says what their columns mean. Prints a table, or with --json a list of objects. Without a
+query: the tables with their columns. Statements that would change something are refused.
 """
 EXAMPLES = """
 weft sql lake
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         names = answer.columns
         twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
         if args.json and twice is not None:
-            raise Problem(f"two columns are called {twice!r}; name one of them otherwise, with AS")
+            raise Problem(f"two columns are called {twice!r}; rename one of them with AS")
         rows = (answer if limit is None else answer.limit(limit + 1)).collect()
     kept = rows if limit is None else rows[:limit]
     if args.json:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(value: object, as_json: object) -> str:
-    """A value in a table for people: also NaN and infinite numbers, which JSON has not."""
+    """A value in a table for people; NaN and infinite numbers, which JSON lacks, are shown, too."""
     if value is None:
         return ""
     return str(value if as_json is None else as_json)

@@ -1,4 +1,4 @@
-"""`weft status`: how a running peer is."""
+"""`weft status`: shows the state of a running peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import json
 from weft.cli.output import Fields, rows_in_words
 from weft.cli.settings import home_option, socket_of
 
-HELP = "Show how a running peer is"
+HELP = "Show the state of a running peer"
+DETAILS = """
+address        the address that other peers join by
+neighbours     peers in its view of the whole network, and peers that it has links to
+links          links over all topics (logical), and the peers that they go to (physical)
+access points  subscribers of topics that it knows, to publish there without subscribing
+cycle          periods of upkeep since it started
+"""
 EXAMPLES = """
 weft status
 weft status --home ./b --json
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def ask(args: argparse.Namespace, op: str, **fields: str) -> Fields:
-    """One question to the peer that runs with this home."""
+    """Ask the peer that runs with this home one question."""
     from weft.net.control_client import ControlClient
 
     async with ControlClient(socket_of(args)) as client:
@@ -48,12 +55,12 @@ def in_words(status: Fields) -> str:
     rows = [
         ("address", status["address"]),
         ("network", network["name"] + (", alone so far" if status["isolated"] else "")),
-        ("neighbours", f"{len(status['view'])} in view, {status['linked_peers']} linked"),
+        ("neighbours", f"{len(status['view'])} in its view, {status['linked_peers']} linked"),
         ("links", f"{links['logical']} logical over {links['physical']} physical"),
         ("connections", f"{len(status['connections'])} open"),
         ("topics", f"{len(status['topics'])} subscribed{_estimate(status)}"),
-        ("access points", f"{status['access_points']} known"),
-        ("cycle", str(status["cycle"])),
+        ("access points", f"{status['access_points']} known, to publish in their topics"),
+        ("cycle", f"{status['cycle']} (periods of upkeep so far)"),
     ]
     if network["key_clashes"]:
         rows.append(("warning", "another process uses this peer's key: stop one of the two"))
@@ -66,7 +73,7 @@ def in_words(status: Fields) -> str:
 
 
 def _history(history: Fields) -> str:
-    """What is stored of the subscribed topics, what is looked for, what was refused and why."""
+    """How many events of subscribed topics are stored, missing, and refused by which reason."""
     events = sum(topic["events"] for topic in history["topics"].values())
     text = f"{events:,} events stored"
     if history["missing"]:
@@ -76,6 +83,6 @@ def _history(history: Fields) -> str:
 
 
 def _estimate(status: Fields) -> str:
-    """How many topics the network has, once the peer has an idea of it."""
+    """How many topics the network has, once the peer has an estimate."""
     estimate = status["topics_active_estimate"]
     return f", about {estimate:.0f} active in the network" if estimate else ""

@@ -11,7 +11,7 @@ from weft.cli.problem import INTERRUPTED
 
 
 class Stop:
-    """Set once something asks for the end; `code` is then the exit code."""
+    """Set once a signal or a task asks for the end; `code` is then the exit code."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -29,8 +29,8 @@ class Stop:
         await self._asked.wait()
 
     async def wait_beside(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait while the tasks run, and end them then. One that ends by itself is the end of all,
-        and its error is raised: for example when nobody reads our output any more."""
+        """Wait until the end is asked for or one of the tasks ends, then cancel all of them. The
+        error of a task is raised: for example, that nobody reads our output any more."""
         waiting = asyncio.create_task(self.wait())
         await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in [waiting, *tasks]:
@@ -42,7 +42,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """The first signal asks for a clean end; one more and Python ends as it always does."""
+    """The first signal asks for a clean end; a second one ends Python at once."""
     loop = asyncio.get_running_loop()
     stop = Stop()
 

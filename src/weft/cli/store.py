@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from weft.store.sqlite import SqliteStore
 
 IN_MEMORY = ":memory:"
-"""Understood by `Peer.open`."""
+"""The name by which `Peer.open` makes a store in memory."""
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def keep_option(parser: argparse.ArgumentParser, at_home: bool = False) -> None:
-    """For commands that start a peer; `at_home`: without a name it is the file in the home."""
+    """The option of commands that start a peer; `at_home`: without FILE the store is in the home
+    folder."""
     if at_home:
-        text = "keep events, in this file (store.db in the home), or ':memory:'"
+        text = "keep events in a file (store.db in the home), or with ':memory:' while it runs"
         parser.add_argument("--store", metavar="FILE", nargs="?", const="", help=text)
     else:
-        text = "keep events in this file, or ':memory:'"
+        text = "keep events in this file, or with ':memory:' while it runs"
         parser.add_argument("--store", metavar="FILE", help=text)
 
 
 def read_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that look into a store."""
+    """The option of commands that read or fill a store without a peer."""
     parser.add_argument(
         "--store", type=Path, metavar="FILE", help="the peer's store (store.db in the home)"
     )
@@ -78,7 +79,7 @@ def milliseconds(when: datetime) -> int:
 
 
 def reading_since(when: str | datetime | None) -> Since:
-    """As the store understands it."""
+    """A `--since` as the store's reader takes it."""
     from weft.ids import parse_cid
 
     if when is None or when == "beginning":
@@ -87,7 +88,7 @@ def reading_since(when: str | datetime | None) -> Since:
 
 
 def kept(args: argparse.Namespace) -> Path | str | None:
-    """What a peer that is started shall keep events in."""
+    """The store of a peer that is started, as `Peer.open` takes it."""
     given: str | None = args.store
     if given is None or given == IN_MEMORY:
         return given
@@ -100,7 +101,7 @@ def path_in(home: Path) -> Path:
 
 @contextmanager
 def opened(args: argparse.Namespace, make: bool = False) -> Iterator[SqliteStore]:
-    """The store that a command looks into; a running peer's may be read as well."""
+    """The store that a command reads or fills; a running peer's store may be read, too."""
     from weft.store.interface import StoreError
     from weft.store.sqlite import SqliteStore
 

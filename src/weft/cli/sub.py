@@ -20,7 +20,7 @@ from weft.cli.store import IN_MEMORY, keep_option, kept, milliseconds, since_opt
 if TYPE_CHECKING:
     from weft.net.api import Peer
 
-HELP = "Subscribe to topics and print what comes"
+HELP = "Subscribe to topics and print their events"
 DETAILS = """
 Subscribes through the peer that runs with the same --home; with --join, as a
 peer of its own. Prints each payload as a line, after the topic it was published
@@ -39,12 +39,12 @@ weft sub --join ADDRESS --hierarchy /sports /sports   sub-topics' events, too
 """
 
 Notes = AsyncIterator[Fields]
-"""First what the subscription came to (`outcome`), then notifications."""
+"""First how the topic was entered (`outcome`), then notifications."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "topics", nargs="+", type=plain_topic, metavar="TOPIC", help="what to follow"
+        "topics", nargs="+", type=plain_topic, metavar="TOPIC", help="such as /sports/football"
     )
     home_option(parser)
     network_options(parser)
@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     since_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON objects, one a line")
     output.raw_option(parser)
-    parser.add_argument("--count", type=whole(1, 2**31), metavar="N", help="end after so many")
-    parser.add_argument("--timeout", type=seconds, metavar="S", help="end after so many seconds")
+    parser.add_argument("--count", type=whole(1, 2**31), metavar="N", help="end after N events")
+    parser.add_argument("--timeout", type=seconds, metavar="S", help="end after S seconds")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,12 +77,12 @@ async def _run(args: argparse.Namespace) -> int:
 
 
 async def open_sources(args: argparse.Namespace, stack: AsyncExitStack) -> list[Notes]:
-    """One source for each topic, of a running peer or of one of our own."""
+    """One source for each topic, from a running peer or from a peer that this command starts."""
     if args.join:
         from weft.net.api import Peer
 
         if args.since is not None and args.store is None:
-            args.store = IN_MEMORY  # the past is read, and kept as long as it takes
+            args.store = IN_MEMORY  # reading the past needs a store
         peer = await stack.enter_async_context(
             Peer.open(join=args.join, config=config_of(args), store=kept(args))
         )
@@ -97,7 +97,7 @@ async def open_sources(args: argparse.Namespace, stack: AsyncExitStack) -> list[
 
 
 def since_fields(when: str | datetime | None) -> Fields:
-    """How the control socket is told."""
+    """A `--since` as the control socket takes it."""
     if when is None:
         return {}
     return {"since_ms": milliseconds(when)} if isinstance(when, datetime) else {"since": when}

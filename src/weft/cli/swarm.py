@@ -1,4 +1,4 @@
-"""`weft swarm`: many peers on this machine, to try things against."""
+"""`weft swarm`: runs many peers on this machine, to try things with."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 HELP = "Run many peers on this machine"
 DETAILS = """
 Starts peers on loopback, spread over some processes, prints their addresses and
-shows how they do until Ctrl-C, when all of them leave. On a terminal the table
+shows their state until Ctrl-C, when all of them leave. On a terminal the table
 is redrawn in place; otherwise one line is printed each time.
 
-It says when the swarm has settled: nobody is isolated, all views are full and
-all links stand. With --settle it leaves then, after one event in each topic has
-reached all; the exit code is 1 if that takes longer.
+It says when the swarm has settled: no peer is isolated, each knows enough others
+and has all its links. With --settle it publishes an event in each topic then, and
+leaves once they have reached all peers; exit code 1 if that takes too long.
 """
 EXAMPLES = """
 weft swarm --peers 10
 weft swarm --peers 50 --processes 4 --subscribe /chat
-weft swarm --peers 400 --subscribe /chat --settle 60   how long, at what cost
+weft swarm --peers 400 --subscribe /chat --settle 60   how long it takes, at what cost
 weft swarm --peers 50 --subscribe /chat --web           a page to watch them by
-weft swarm --peers 20 --processes 4 --soak 1            an hour of churn and kills, drawn
+weft swarm --peers 20 --processes 4 --soak 1            an hour of churn and kills, as a picture
 weft sub --join ADDRESS /chat          in another terminal, with any of the addresses
 """
 _SHOWN_CAUSES = 6
@@ -45,9 +45,9 @@ _PROBE = "has the swarm settled?"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    whole_option(parser, "--peers", 1, 1_000, "(10)", default=10)
-    whole_option(parser, "--processes", 1, 64, "(2)", default=2)
-    subscribe = "subscribe every peer (repeat for more)"
+    whole_option(parser, "--peers", 1, 1_000, "number of peers (10)", default=10)
+    whole_option(parser, "--processes", 1, 64, "processes for the peers (2)", default=2)
+    subscribe = "subscribe every peer to this topic (repeat for more)"
     repeated_option(parser, "--subscribe", "TOPIC", subscribe, plain_topic)
     network_options(parser)
     web_option(parser)
@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--soak",
         type=hours,
         metavar="HOURS",
-        help="for so long: publishing, churn and kills, peers with stores; what it does to them",
+        help="for so many hours let peers with stores publish, come, go and be killed; then say "
+        "whether events came late or not at all, and whether memory grew",
     )
     parser.add_argument(
         "--out",
@@ -77,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         needs_web()
     config = config_of(args)
     if config.network.listen != type(config.network)().listen:
-        raise Problem("a swarm's peers listen on free ports of 127.0.0.1; leave listen out", USAGE)
+        raise Problem(
+            "a swarm's peers listen on free ports of 127.0.0.1; leave network.listen out", USAGE
+        )
     if args.soak is not None:
         return _soak(args, config)
     return asyncio.run(_run(args, config))
@@ -89,13 +92,14 @@ def _soak(args: argparse.Namespace, config: Config) -> int:
     from weft.lab.soak import Soak, draw, summary, verdict
 
     if args.peers < 2 * args.processes or args.processes < 2:
-        raise Problem("a soak kills processes: give it two or more, with two peers each", USAGE)
+        problem = "--soak kills processes: it needs --processes 2 or more, and two peers for each"
+        raise Problem(problem, USAGE)
     topics = args.subscribe or ["/soak/a", "/soak/b"]
     soak = Soak(args.peers, args.processes, topics, asdict(config), args.out)
     try:
         asyncio.run(soak.run(args.soak * 3_600))
     except KeyboardInterrupt:
-        print("weft: interrupted; what there is so far is drawn", file=sys.stderr)
+        print("weft: interrupted; the results so far are drawn", file=sys.stderr)
     print(f"{draw(args.out)}")
     print(summary(args.out), file=sys.stderr)
     problems = verdict(args.out)
@@ -138,7 +142,7 @@ async def _open(swarm: Swarm, topics: list[str]) -> None:
 async def _show(
     args: argparse.Namespace, swarm: Swarm, config: Config, opening: asyncio.Task[None]
 ) -> None:
-    """The page, from when the swarm is up until this is cancelled."""
+    """Serve the page, from when the swarm is up until this is cancelled."""
     if args.web is None:
         return
     await asyncio.wait([opening])
@@ -173,7 +177,7 @@ class Watch:
         return time.monotonic() - self._began
 
     async def run(self, stop: Stop, every_s: float, opening: asyncio.Task[None]) -> None:
-        """Until something asks for the end."""
+        """Look at the swarm every `every_s` seconds, until the end is asked for."""
         waiting = asyncio.create_task(stop.wait())
         try:
             while not waiting.done():
@@ -188,7 +192,7 @@ class Watch:
             waiting.cancel()
 
     async def _judge(self, census: Census, stop: Stop) -> None:
-        """Has it settled; and if so, was that what it was run for?"""
+        """Say if the swarm has settled; with --settle, probe all topics then and end."""
         count = census.settled(self._swarm.peers, len(self._topics), self._config)
         late = self._within_s is not None and self._seconds > self._within_s
         if count == self._swarm.peers and not late:
@@ -200,11 +204,11 @@ class Watch:
                 stop.ask()
         elif late:
             rest = self._swarm.peers - count
-            self._say(f"weft: not settled within {self._within_s:g} s: {rest} peers are not now")
+            self._say(f"weft: not settled within {self._within_s:g} s: {rest} peers are left")
             stop.ask(1)
 
     async def _probe(self, topic: str, stop: Stop) -> None:
-        """Publish an event; it must reach all."""
+        """Publish an event, and wait until it has reached all peers."""
         wanted = _notifications(await self._swarm.census()) + self._swarm.peers
         start = time.monotonic()
         publication = [0, 0, topic, f"event 0 {_PROBE}"]
@@ -222,7 +226,7 @@ class Watch:
     # --- what is shown --------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that is not redrawn."""
         print(text, file=sys.stderr, flush=True)
         self._height = 0
 

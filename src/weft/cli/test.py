@@ -1,4 +1,4 @@
-"""`weft test`: the whole test suite, its fast part, or what pytest's own arguments choose of it."""
+"""`weft test`: runs all tests, the fast ones, or those that pytest's own arguments choose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest. Bytecode is kept beside the sources, also where PYTHONDONTWRITEBYTECODE 
 """
 EXAMPLES = """
 weft test                           everything
-weft test --fast                    what takes about a minute
+weft test --fast                    those that take about a minute together
 weft test tests/cli                 one folder
 weft test -k cyclon -x              by name, stop at the first failure
 weft test -n 0 --pdb                in one process, with the debugger
@@ -28,11 +28,11 @@ weft test -n 0 --pdb                in one process, with the debugger
 PASSES_ON = True
 FAST = "--fast"
 GROUPED = ("--dist", "loadgroup", "--no-loadscope-reorder")
-"""By the groups of tests/conftest.py, in its order."""
+"""pytest-xdist's options to run tests by the groups of tests/conftest.py, in their order."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rest", nargs="*", metavar="ARGS", help="--fast, or what pytest takes")
+    parser.add_argument("rest", nargs="*", metavar="ARGS", help="--fast, and arguments of pytest")
 
 
 def command(arguments: list[str]) -> list[str]:
@@ -47,15 +47,15 @@ def command(arguments: list[str]) -> list[str]:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What pytest and the processes that tests start get of the user's environment. They keep
-    bytecode: else every run writes the assertions of all tests anew (measured: 5 of 8 s of CPU in
-    each process before the first fast test), and every process compiles the weft that it runs."""
+    """The environment of pytest and of the processes that tests start. They keep bytecode: else
+    every run compiles weft and all tests anew (measured: 5 of 8 s of CPU in each process before the
+    first fast test)."""
     return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run(args: argparse.Namespace) -> int:
     root = checkout()
-    import_module("pytest")  # says clearly that it is missing, before a process does
+    import_module("pytest")  # if it is missing, the error names it
 
     told, kept = command(args.rest), environment(os.environ)
     return subprocess.run(told, cwd=root, env=kept, check=False).returncode

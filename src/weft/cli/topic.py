@@ -14,32 +14,33 @@ from weft.cli.settings import home_option, running_peer
 
 HELP = "Make, show and change topics that have owners"
 DETAILS = """
-A topic with owners has versions, signed by them; the newest says which peers may
-publish. All but its publishers' events are refused by every peer that knows the
-owners. Nobody is believed to own a topic by their own word:
+The owners of a topic sign its versions; the newest version says which peers may
+publish. Every peer that knows the owners refuses events of other publishers. A
+peer that only claims to own a topic is not believed:
 
-  /~PEER_ID/orders         the name says the owner: that peer, for everybody, with
-                           all topics below; 'weft topic name /orders' prints yours
-  /orders                  owned by those that you 'follow'; others' claims are shown
-                           by 'show', and change nothing
+  /~PEER_ID/orders         the name contains the owner's peer id, so every peer knows
+                           the owner of this topic and all topics below it;
+                           'weft topic name /orders' prints such a name of yours
+  /orders                  belongs to the owners that you 'follow'; 'show' lists
+                           claims of other peers, which have no effect
 
-  create TOPIC [PEER...]   make it your own; the peers may publish beside you
+  create TOPIC [PEER...]   become its owner; the named peers may publish, too
                            (--hierarchy: its subscribers get sub-topics' events, too;
-                           --from: it has the history of another topic, anybody's)
-  name TOPIC               the name of a topic of yours that nobody can take
-  show TOPIC               its newest version
-  add TOPIC NAME           hang the sub-topic TOPIC/NAME under it, asked for or not
-  ask TOPIC NAME           ask the owners of a topic that is not yours for TOPIC/NAME
-  allow TOPIC PEER...      let these publish
-  revoke TOPIC PEER...     let them publish no longer; what was published stays
+                           --from: begin with the history of another topic)
+  name TOPIC               print a name of a topic that only you can own
+  show TOPIC               show its newest version
+  add TOPIC NAME           add the sub-topic TOPIC/NAME, whether asked for or not
+  ask TOPIC NAME           ask the owners of a topic for the sub-topic TOPIC/NAME
+  allow TOPIC PEER...      let these peers publish, too
+  revoke TOPIC PEER...     stop letting them publish; the events they published stay
   restrict TOPIC           only owners and allowed peers publish (--anyone: anyone)
-  follow TOPIC PEER...     these are its owners: believe nobody else
+  follow TOPIC PEER...     believe that these peers, and no others, own the topic
 
 Needs a running peer with a store ('weft peer --store').
 """
 EXAMPLES = """
-weft topic name /orders                      /~12D3KooW.../orders, yours for everybody
-weft topic create /~12D3KooW.../orders       others may publish there once you allow them
+weft topic name /orders                      prints /~12D3KooW.../orders
+weft topic create /~12D3KooW.../orders       other peers may publish once you allow them
 weft topic create /sports 12D3KooW...        that peer may publish, and you
 weft topic follow /sports 12D3KooW...        believe that this peer owns /sports
 weft topic create /chat --anyone             owned, but open
@@ -53,16 +54,16 @@ weft topic show /sports --json
 """
 ACTIONS = ("create", "name", "show", "add", "ask", "allow", "revoke", "restrict", "follow")
 _ASKED = {
-    "granted": "done: the sub-topic hangs there",
-    "waiting": "an owner of the topic has been told; it hangs there once they add it",
+    "granted": "done: the sub-topic was added",
+    "waiting": "an owner of the topic has been told; the sub-topic is there once it is added",
 }
 _NEED_PEERS = ("allow", "revoke", "follow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("topic", type=plain_topic, metavar="TOPIC")
-    values = "peer ids, or a sub-topic's name"
+    parser.add_argument("topic", type=plain_topic, metavar="TOPIC", help="such as /orders")
+    values = "peer ids; with add and ask the last segment of the sub-topic's name"
     parser.add_argument("values", nargs="*", default=(), metavar="PEER", help=values)
     home_option(parser)
     owner = "with create: this peer may change the topic, too (repeat for more)"
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="made_from",
         metavar="TOPIC",
-        help="with create: the topic, or the CID of a version of it, whose history it goes on from",
+        help="with create: the topic (or the CID of a version of it) whose history comes first",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -87,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def request_of(args: argparse.Namespace) -> Fields:
-    """What to ask the running peer for; `Problem` where something is missing or too much."""
+    """The request to the running peer; `Problem` if an argument is missing or too many."""
     action, values = args.action, args.values
     if action in _NEED_PEERS and not values:
-        raise Problem(f"weft topic {action} needs at least one peer id", USAGE)
+        raise Problem(f"topic {action} needs at least one peer id", USAGE)
     if action in ("add", "ask") and len(values) != 1:
-        raise Problem(f"weft topic {action} needs one name: the sub-topic's last segment", USAGE)
+        raise Problem(f"topic {action} needs one name: the sub-topic's last segment", USAGE)
     if action in ("name", "show", "restrict") and values:
-        raise Problem(f"weft topic {action} takes nothing but the topic", USAGE)
+        raise Problem(f"topic {action} takes only the topic, no other argument", USAGE)
     if args.owner and action != "create":
         raise Problem("--owner is for create: a topic's owners cannot change later", USAGE)
     if args.hierarchy and action != "create":
@@ -120,7 +121,7 @@ def request_of(args: argparse.Namespace) -> Fields:
 
 
 def check_peers(given: Sequence[str]) -> None:
-    """What is no peer id is told before a running peer is asked."""
+    """Refuse texts that are no peer ids, before a running peer is asked."""
     from weft.ids import BadId, parse_peer
 
     for one in given:
@@ -156,15 +157,15 @@ async def _run(request: Fields, args: argparse.Namespace) -> int:
         ):
             print(line)
         if args.action == "create" and info and not args.topic.startswith(OWNED):
-            print(f"others believe this once they say so: {_follow(args.topic, info['owners'])}")
+            print(f"other peers must be told: {_follow(args.topic, info['owners'])}")
     return FAILED if info is None and args.action == "show" else 0
 
 
 def followed_in_words(topic: str, owners: list[str], info: Fields | None) -> str:
-    """What is believed from now on, and what is known of the topic by these owners."""
+    """The owners that are believed from now on, and their newest version of the topic."""
     believed = f"from now on only {', '.join(owners)} own {topic}"
     if info is None:
-        return f"{believed}; no version of it is known yet: it is asked for, and comes with news"
+        return f"{believed}; no version of it is known yet: other peers are asked for it"
     return f"{believed}\n{in_words(info)}"
 
 
@@ -174,12 +175,15 @@ def rivals_in_words(topic: str, claims: list[list[str]]) -> list[str]:
 
 
 def unknown_in_words(topic: str, claims: list[list[str]], believed: Sequence[str] = ()) -> str:
-    """What to say of a topic of which no version is known; `believed`: whose word counts."""
+    """A text about a topic of which no version is known; `believed`: its owners, if known."""
     from weft.ids import OWNED
 
     if topic.startswith(OWNED):
         owner = topic[len(OWNED) :].partition("/")[0]
-        return f"{topic} is {owner}'s by its name; no version of it is known, so only it publishes"
+        return (
+            f"{topic} belongs to {owner}, as its name says; no version of it is known, so only "
+            "that peer may publish"
+        )
     if believed:
         owners = ", ".join(believed)
         said = f"{topic} is believed to be owned by {owners}; no version of it is known yet"

@@ -1,4 +1,4 @@
-"""`weft topics`: what a running peer is subscribed to."""
+"""`weft topics`: lists the topics that a running peer is subscribed to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from weft.cli.settings import home_option
 from weft.cli.status import ask
 
 DETAILS = """
-Whatever the routing. "members" is an estimate, "?" where the routing makes none; "links" are those
-that carry the topic's events, "shared" of them lead to peers linked in other topics as well.
+"scheme" is how the topic's events spread. "members" is an estimate of its subscribers, "?" if the
+routing makes none. "links" counts the links that carry the topic's events, "shared" those of them
+that lead to peers linked in other topics, too.
 """
 HELP = "List the topics a running peer is subscribed to"
 EXAMPLES = """

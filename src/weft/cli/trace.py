@@ -1,4 +1,4 @@
-"""`weft trace`: what a network did, by its traces.
+"""`weft trace`: measures and converts the traces of a network.
 
 Each action is a module of this package, like a command: `trace_measure` and so on.
 """
@@ -11,17 +11,17 @@ from types import ModuleType
 
 from weft.cli.parser import add_actions
 
-HELP = "Measure what a network did from its traces, and convert them"
+HELP = "Measure a network from its traces, and convert traces"
 DETAILS = """
 Traces of peers, of the simulator and of the engine are in the vocabulary of libp2p's pubsub tracer,
-so those of go-libp2p-pubsub are read as well. 'weft trace ACTION --help' explains an action;
+so traces of go-libp2p-pubsub are read as well. 'weft trace ACTION --help' explains an action;
 docs/trace.md explains records, forms and figures.
 """
 EXAMPLES = """
 weft trace measure out/demo                    the trace of a demonstration
 weft trace measure traces --follow             while a swarm runs, until Ctrl-C
-weft trace convert go.pb lines.jsonl           what go-libp2p-pubsub wrote, as lines of weft
-weft trace convert lines.jsonl go.pb           and back
+weft trace convert go.pb lines.jsonl           a trace of go-libp2p-pubsub, to weft's JSON lines
+weft trace convert lines.jsonl go.pb           … and back
 """
 ACTIONS = ("measure", "convert")
 

@@ -1,4 +1,4 @@
-"""`weft trace measure`: what a network did, measured from its traces on Spark."""
+"""`weft trace measure`: measures a network from its traces, on Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from weft.terminal import printable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HELP = "Measure what a network did from its traces"
+HELP = "Measure a network from its traces"
 DETAILS = """
 Reads the traces of peers, of the simulator, of the engine or of go-libp2p-pubsub: files of JSON
 lines or of protobuf (.pb), packed with gzip or not, a folder of them, or a lake with an ingested
 trace.
 Says how much was delivered, at what cost in messages and bytes, how fast, and how evenly the load
-was spread. Tables (Parquet) and pictures go to --out. What is counted how: docs/trace.md.
+was spread. Tables (Parquet) and pictures go to --out. docs/trace.md says how figures are counted.
 
 With --follow, the tables are kept up to date while a swarm writes its traces. It can be stopped and
 started again at any time: every record counts once.
@@ -31,14 +31,14 @@ started again at any time: every record counts once.
 EXAMPLES = """
 weft trace measure out/demo                            the trace of a demonstration
 weft trace measure run.jsonl more.jsonl.gz --json      some files, figures for machines
-weft trace measure go.pb                               what go-libp2p-pubsub's PBTracer wrote
+weft trace measure go.pb                               a trace of go-libp2p-pubsub's PBTracer
 weft trace measure traces --out out/now --follow       while a swarm runs, until Ctrl-C
 weft trace measure traces --follow --idle 60           until nothing has come for a minute
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="DIR", help="files, folder or lake")
+    parser.add_argument("paths", nargs="+", metavar="DIR", help="files, a folder or a lake")
     parser.add_argument(
         "--out",
         type=folder,
@@ -111,12 +111,12 @@ def _follow(args: argparse.Namespace) -> int:
     if more:
         raise Problem("--follow takes one folder or file", USAGE)
     if args.version or args.as_of:
-        raise Problem("--follow reads what comes, not a version of a lake", USAGE)
+        raise Problem("--follow reads a growing trace, not a version of a lake", USAGE)
     path = Location.of(given).local
     if not path.exists():
         raise NoTrace(f"{path}: no such file or folder")
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
-    # Batches are handed to this process, one after the other, which Spark Connect cannot.
+    # Spark hands batches to this process, one after the other, which Spark Connect cannot do.
     with session(args, "trace measure --follow", small_tables=True, own=True) as spark:
         follower = Follower(
             spark, folder, args.out, args.delay or DELAY_S, lambda figures: _show(figures, args)
@@ -147,7 +147,7 @@ def _show(figures: dict[str, float | None], args: argparse.Namespace) -> None:
 
 
 def _rejected(spark: SparkSession, out: Path) -> list[str]:
-    """What to say of lines that could not be read."""
+    """A message about lines that could not be read, if there were any."""
     from weft.pipeline.schemas import REJECT
     from weft.pipeline.tables import read
 

@@ -1,4 +1,4 @@
-"""`weft versus`: every system on the same subscriptions, and which one to take."""
+"""`weft versus`: compares all systems on the same subscriptions, and recommends one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from weft.cli.spark import master_option, session
 OUT = Path("out") / "versus"
 HELP = "Compare all systems on the same subscriptions, and recommend one"
 DETAILS = """
-Plays weft's routings, with each way to spread events and to share links that means something, and
-six systems of others (flooding, Scribe, GossipSub, PolderCast, SpiderCast, daMulticast) on
-the same subscriptions, calm and under faults, and measures all of them alike, from their traces.
+Plays weft's routings, with each useful way to spread events and to share links, and six other
+systems (flooding, Scribe, GossipSub, PolderCast, SpiderCast, daMulticast) on the same
+subscriptions, calm and under faults, and measures all of them alike, from their traces.
 
 It runs on the synthetic grid and on each known trace in the folder of data (--data, else WEFT_DATA,
-else shared/data beside the checkout); a trace that is not there is named. With --trace LAKE it
+else shared/data beside the checkout); it names traces that are not there. With --trace LAKE it
 runs on your own subscriptions alone ('weft data ingest' makes a lake of a CSV file).
 
-What is left in --out: versus/page.html with pictures, versus/versus.csv and .json with every number
-and its interval, versus/recommended.toml with settings for 'weft peer --config'. A run that was
-interrupted goes on from there. It is the experiment 'versus' of 'weft lab'.
+Results in --out: versus/page.html with pictures, versus/versus.csv and .json with every number and
+its interval, versus/recommended.toml with settings for 'weft peer --config'. After an interruption
+the same command goes on. It is the experiment 'versus' of 'weft lab'.
 """
 EXAMPLES = """
 weft versus                                    quick: minutes on two cores
@@ -37,13 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="40 peers (the default)")
     size.add_argument("--full", action="store_true", help="100 peers, more faults, three seeds")
-    parser.add_argument("--out", type=folder, default=OUT, metavar="DIR", help="(out/versus)")
+    parser.add_argument(
+        "--out", type=folder, default=OUT, metavar="DIR", help="results (out/versus)"
+    )
     whole_option(parser, "--seeds", 1, 10_000, "how many seeds (2, with --full 3)")
     master_option(parser)
     again_options(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--trace", metavar="LAKE", help="run on this lake alone")
-    data.add_argument("--data", type=Path, metavar="DIR", help="where the known traces are")
+    data.add_argument("--data", type=Path, metavar="DIR", help="folder of the known traces")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`weft web`: a peer with a page to watch the network by, and `--web` of other commands."""
+"""`weft web`: runs a peer with a page that shows the network; also `--web` of other commands."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 HELP = "Show a network in the browser, and speak plain HTTP with it"
 DETAILS = """
 Starts a peer of its own, which joins the network given by --join, and serves a
-page to watch it by, on loopback unless --at says otherwise. Programs publish and
-subscribe over plain HTTP beside it; /openapi.json describes that.
+page that shows the network, on loopback unless --at says otherwise. At the same
+address programs publish and subscribe over plain HTTP; /openapi.json describes how.
 
-Without the token it is read-only. The token is drawn at each start and printed as
-part of the address; WEFT_WEB_TOKEN in the environment sets it.
+Without the token only reading is allowed. A new token is drawn at each start and
+printed as part of the page's address; WEFT_WEB_TOKEN in the environment sets it.
 """
 EXAMPLES = """
 weft web                                          a page on 127.0.0.1:8700
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def web_option(parser: argparse.ArgumentParser) -> None:
-    """For commands that can show what they run."""
+    """The options of commands that can show their peers on a page."""
     parser.add_argument(
         "--web",
         type=maybe_host_port,
@@ -79,12 +79,12 @@ def _page_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the lab's results, for the page (out/lab)",
     )
-    believed = "proxy before the page, believed when it names the client (repeat for more)"
+    believed = "a proxy before the page, trusted to name the client (repeat for more)"
     repeated_option(parser, "--proxy", "ADDRESS", believed, network)
 
 
 def needs_web() -> None:
-    """What is missing here is said before anything runs."""
+    """Fail now if a package for the page is missing, before anything runs."""
     import weft.web.server  # noqa: F401
 
 
@@ -115,14 +115,14 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _count(note: object) -> None:
-    """The peer counts notifications; the page shows them."""
+    """Take a notification; the peer counts it, and the page shows the count."""
 
 
 @asynccontextmanager
 async def window(
     source: Source, where: str, args: argparse.Namespace, hosts: tuple[str, ...] = ()
 ) -> AsyncIterator[Web]:
-    """The page of a source; says where it is."""
+    """Serve the page of a source, and print its address."""
     from weft.web.server import Web
 
     async with Web(source, where, lab=args.lab, hosts=hosts, proxies=args.proxy) as web:

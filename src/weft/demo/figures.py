@@ -1,7 +1,7 @@
 """The pictures of a demonstration and of `weft trace`: drawn with matplotlib, written as SVG.
 
-Shapes have plain colours, so that any program shows them; for a dark screen, `STYLE` puts others in
-their place, in a page as in a picture that stands alone. A shape's hint says what it stands for; it
+Shapes have plain colours, so that any program shows them; for a dark screen, `STYLE` replaces these
+colours, in a page and in a picture that stands alone. A shape's hint says what the shape shows; it
 is written as `<title>`, which browsers show under the pointer.
 """
 
@@ -45,7 +45,7 @@ def _variables(colours: Mapping[str, str]) -> str:
 
 
 def _exchanged(use: str) -> str:
-    """What a shape filled (or drawn) in a light colour is on a dark screen."""
+    """Style rules that replace the colours of filled (or drawn) shapes on a dark screen."""
     return " ".join(
         f'[style*="{use}: {light}"] {{ {use}: {_DARK[name]} !important; }}'
         for name, light in _LIGHT.items()
@@ -57,7 +57,7 @@ STYLE = (
     f"@media (prefers-color-scheme: dark) {{ :root {{ {_variables(_DARK)} }}\n"
     f"{_exchanged('fill')}\n{_exchanged('stroke')} }}\n"
 )
-"""Colours as variables for a page, and those of pictures on a dark screen."""
+"""Colours as variables for a page, and rules for pictures on a dark screen."""
 
 _RC = {
     "svg.fonttype": "none",  # text stays text
@@ -92,7 +92,7 @@ _HINT = "hint: "
 
 
 class Picture:
-    """A figure of a fixed size, with a title for readers that cannot see it."""
+    """A figure of a fixed size, with a title for users that cannot see it."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self._title = title
@@ -120,7 +120,7 @@ class Picture:
 
 
 def _hint(artist: Artist, text: str) -> None:
-    """Say what a shape stands for."""
+    """Attach a text to a shape that says what it shows."""
     artist.set_gid(_HINT + text)
 
 
@@ -155,7 +155,7 @@ def _decades(least: float, most: float) -> tuple[int, int]:
 
 
 def _bars(panel: Axes, title: str) -> None:
-    """How panels with one bar for each peer look."""
+    """Give a panel with one bar for each peer its title and axes."""
     panel.set_title(title)
     panel.set_xticks([])
     panel.set_xlabel("peers, busiest first")
@@ -168,7 +168,7 @@ def _bars(panel: Axes, title: str) -> None:
 
 @style.context(_RC)
 def latency(inside: Sequence[float], outside: Sequence[float]) -> Picture:
-    """How long notifications took, on a logarithmic scale: from subscribers and from others."""
+    """The latency of notifications, on a logarithmic scale: from subscribers and from others."""
     picture = Picture(480, 292, "Distribution of latency")
     every = sorted([*inside, *outside])
     if not every:
@@ -230,7 +230,7 @@ def load(traffic: Traffic, interests: Sequence[Sequence[str]]) -> Picture:
 
 @style.context(_RC)
 def interests(workload: Workload) -> Picture:
-    """A dot for every subscription, topics by popularity; events per topic at the right."""
+    """A dot for every subscription, topics by popularity; events per topic on the right."""
     subscribers = workload.subscribers()
     topics = sorted(subscribers, key=lambda topic: (-len(subscribers[topic]), topic))
     events = Counter(publication.topic for publication in workload.publications)
@@ -268,7 +268,7 @@ def interests(workload: Workload) -> Picture:
 
 
 def _home(workload: Workload, peer: int) -> float:
-    """Where on the circle of topics a peer's interests lie."""
+    """The angle of a peer's interests, if topics stand on a circle."""
     places = [workload.topics.index(topic) for topic in workload.interests[peer]]
     angles = [2 * math.pi * place / len(workload.topics) for place in places]
     return math.atan2(sum(map(math.sin, angles)), sum(map(math.cos, angles)))
@@ -276,7 +276,7 @@ def _home(workload: Workload, peer: int) -> float:
 
 @style.context(_RC)
 def overlay(status: Mapping[int, Status], way: Way | None) -> Picture:
-    """All peers and the links between them, and the way one event took."""
+    """All peers, the links between them, and the way of one event."""
     picture = Picture(760, 520, "The peers, their links, and the way of one event")
     [panel] = picture.panels(1)
     panel.axis("off")
@@ -395,7 +395,8 @@ def places_of(count: int, links: Mapping[tuple[int, int], int]) -> npt.NDArray[n
 
 @style.context(_RC)
 def within(counts: Mapping[int, int]) -> Picture:
-    """Which share of deliveries took at most how long (ns → deliveries), on a logarithmic scale."""
+    """The share of deliveries within each time, on a logarithmic scale; `counts`: how many took
+    how many ns."""
     picture = Picture(480, 280, "Share of deliveries within a time")
     total = sum(counts.values())
     if not total:

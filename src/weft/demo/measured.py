@@ -1,8 +1,8 @@
-"""What the pipeline measures from the demonstration's own traces, checked against what the
-demonstration counted itself: two ways to the same numbers.
+"""Compares the pipeline's figures of the demonstration's traces with those that the demonstration
+counted itself.
 
-The pipeline knows only the trace. The demonstration knows its workload and what its applications
-got, and counts messages with a reader of its own (`traffic`). What can be compared must be equal.
+The pipeline knows only the trace. The demonstration knows its workload and its notifications, and
+counts messages with a reader of its own (`traffic`). Figures that both have must be equal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def measure(traces: Sequence[Path], out: Path, progress: Phases) -> Figures:
 
 
 def compare(figures: Figures, outcome: Outcome, traffic: Traffic) -> tuple[str, ...]:
-    """Where the pipeline's figures differ from our own; `traffic` is that of the whole trace."""
+    """The differences of the pipeline's figures from our own; `traffic`: of the whole trace."""
     given = figures["notifications"]
     own = own_figures(outcome, traffic) | {
         f"messages_{group}_per_notification": number / given if given else None
@@ -63,7 +63,7 @@ def compare(figures: Figures, outcome: Outcome, traffic: Traffic) -> tuple[str, 
 
 
 def own_figures(outcome: Outcome, traffic: Traffic) -> dict[str, float | None]:
-    """What the demonstration knows itself, by the pipeline's names."""
+    """The figures that the demonstration counted itself, by the pipeline's names."""
     verdict = outcome.verdict
     publisher = {number: event.peer for number, event in events_of(outcome.workload).items()}
     remote = [hops for peer, _, event, _, hops in outcome.received if peer != publisher[event]]

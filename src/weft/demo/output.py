@@ -1,5 +1,5 @@
-"""The folder that a demonstration writes, never somebody else's and never half of two runs; and the
-figures that go into its `summary.json`."""
+"""The folder of a demonstration, and the figures in its `summary.json`. A folder with other files
+is refused; results of an earlier demonstration are removed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Output:
         for path in (self.report, self.picture, *self.traces()):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.tables, ignore_errors=True)
-        # Says whose folder it is, even if nothing else gets written.
+        # The summary marks the folder as a demonstration's, even if nothing else gets written.
         self.write_summary({"made_by": MADE_BY, "complete": False})
 
     def _is_ours(self) -> bool:
@@ -69,7 +69,7 @@ class Output:
 
 def summarise(outcome: Outcome, traffic: Traffic, settled: Traffic) -> Summary:
     """All figures. `traffic` is that of publishing, `settled` that of its second half, when the
-    push trees have found their shape."""
+    push trees have settled."""
     plan, verdict = outcome.plan, outcome.verdict
     events = events_of(outcome.workload)
     subscribers = outcome.workload.subscribers()
@@ -117,7 +117,7 @@ def summarise(outcome: Outcome, traffic: Traffic, settled: Traffic) -> Summary:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that `percent` of all do not exceed."""
+    """The smallest of the values that at least `percent` of all values do not exceed."""
     if not values:
         return None
     return round(float(np.percentile(values, percent, method="inverted_cdf")), 3)

@@ -18,11 +18,11 @@ _GROUPS = {
     MAINTENANCE: "maintenance: keep the overlays alive",
 }
 KINDS = {
-    "AdoptMe": "perhaps no peer can find me: know me",
+    "AdoptMe": "perhaps no peer knows me: take me as a neighbour",
     "Advertisement": "I am subscribed to these topics",
     "Again": "an event that you have from another topic belongs to this one, too",
-    "Beat": "our link is there, and these events I have seen",
-    "Behind": "I read the past: announce to me, or push again",
+    "Beat": "our link is there, and I have seen these events",
+    "Behind": "while I read the past, only announce events to me; or: push them again",
     "BlocksReply": "stored events that you asked for",
     "BlocksRequest": "send me these stored events",
     "CollectReply": "members that rank first at you",
@@ -32,15 +32,15 @@ KINDS = {
     "Hint": "there is another overlay of your topic",
     "IHave": "I hold these events, and have not pushed them to you",
     "IHaveOfTopics": "the same, in several topics",
-    "InLink": "whether I know you from now on",
+    "InLink": "whether you are among my neighbours from now on",
     "JoinGift": "a neighbour for a peer that has just joined",
     "JoinReply": "members of the topic that you join",
     "JoinRequest": "take me into this topic",
-    "JoinWalk": "a new member is made known, step by step",
+    "JoinWalk": "here is a new member; passed on step by step",
     "LeaveNotice": "I am not in this topic any more",
-    "Level": "what I push comes after these events",
+    "Level": "the events that I push come after these",
     "LinkList": "the topics in which we have a link",
-    "LinkRelease": "give our link up, if that is no loss to you",
+    "LinkRelease": "give up our link, if you have enough others",
     "LinkReply": "whether we have a link now",
     "LinkRequest": "let us have a link in this topic",
     "LookupHit": "this peer is subscribed to the topic that you look for",
@@ -56,23 +56,23 @@ KINDS = {
     "Pong": "I am here",
     "Prune": "stop pushing to me, announce instead",
     "Repair": "events that you asked for",
-    "RouteCheck": "has my event come to you? Asked by a publisher that is not subscribed",
-    "RouteEvent": "an event handed into its topic, by a publisher that is not subscribed",
-    "RouteKnown": "whether it has",
-    "RouteResult": "what became of the event that was handed in",
+    "RouteCheck": "did you get my event? Asked by a publisher that is not subscribed",
+    "RouteEvent": "an event for a subscriber, from a publisher that is not subscribed",
+    "RouteKnown": "whether I got the event",
+    "RouteResult": "what became of the event that you sent me",
     "SampleReply": "a peer drawn at random, to estimate how many there are",
     "SampleWalk": "a walk to a peer at random",
     "ShuffleReply": "some of the peers that I know, in exchange",
     "ShuffleRequest": "some of the peers that I know, for some of yours",
     "Stale": "the subscriber that you named is not there",
-    "SubTopicReply": "whether it hangs there now",
-    "SubTopicRequest": "hang this topic under yours",
+    "SubTopicReply": "whether the sub-topic was added",
+    "SubTopicRequest": "add this sub-topic to your topic",
     "TableCopy": "subscribers of topics that I know, for a new peer",
     "TopicNews": "the newest version of a topic's record",
     "Unlink": "our link has ended",
     "Want": "send me these events",
 }
-"""What each kind of message says that peers of the demonstration send."""
+"""What each kind of message says, in words; those that peers of the demonstration send."""
 
 _PAGE_STYLE = """
 * { box-sizing: border-box; }
@@ -126,9 +126,10 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
             "The weft, and the way of one event",
             "Every peer with its links; a thicker line serves more topics over one connection. "
             "Arrows show how one event went from its publisher to every subscriber of its topic. "
-            "A dashed arrow is an event sent into the topic from outside, through an access "
-            "point; a moment later a few more are asked whether it came to them, in case that one "
-            "lies, and get it if it did not.",
+            "A dashed arrow is an event from a publisher that is not subscribed, to an access "
+            "point, which is a subscriber that spreads it in the topic; a moment later a few more "
+            "subscribers are asked whether they got it, in case the first one lies, and get it if "
+            "they did not.",
             overlay(outcome, traffic),
             wide=True,
         )
@@ -137,7 +138,7 @@ def page(outcome: Outcome, traffic: Traffic, summary: Summary) -> str:
         _figure(
             "How long it took",
             "From publish to notification, all on this machine. A publisher that is not "
-            "subscribed looks an access point up first, which takes longer the first time.",
+            "subscribed first looks for a subscriber, which takes longer the first time.",
             figures.latency(*latencies_ms(outcome)),
         ),
         _figure(
@@ -219,7 +220,7 @@ def _figure(title: str, text: str, picture: Picture, *, wide: bool = False) -> s
 
 
 def _kinds(summary: Summary) -> str:
-    """Most frequent first, within what they are for."""
+    """Messages by group, and in each group by kind, the most frequent first."""
     counts: dict[str, int] = summary["messages_by_kind"]
     parts = []
     for group in GROUPS:
@@ -242,8 +243,8 @@ def _kinds(summary: Summary) -> str:
 
 
 def _measured(summary: Summary) -> str:
-    """The figures of publishing beside those that the pipeline found in the traces, if it was asked
-    to look: two windows, each with its name, and in words what is counted."""
+    """A table of figures in words: of the time of publishing, and, if the pipeline measured the
+    traces, of the whole run."""
     found = summary.get("measured", {})
     rows = "".join(
         f"<tr><td>{text}</td><td>{_show(own)}</td>"
@@ -258,13 +259,13 @@ def _measured(summary: Summary) -> str:
         head += f"<th>whole run ({summary['duration_s']:.0f} s)</th>"
         differences = summary["measured_differences"]
         verdict = (
-            "The second column is measured by the pipeline, from nothing but the peers' traces, "
-            "and has joining and weaving in it, so more messages per notification. What the demo "
-            "counted itself over the whole run "
+            "The pipeline measured the second column, only from the peers' traces; it includes "
+            "joining and connecting the topics, so it has more messages per notification. The "
+            "figures that the demo counted itself over the whole run "
             + (
-                "is the same: events, notifications, messages, bytes, copies and hops agree."
+                "are the same: events, notifications, messages, bytes, copies and hops agree."
                 if not differences
-                else "differs: " + escape("; ".join(differences))
+                else "differ: " + escape("; ".join(differences))
             )
             + " All its figures are in <code>summary.json</code>, its tables in "
             "<code>tables/</code>."
@@ -323,6 +324,6 @@ def _foot(summary: Summary) -> str:
     )
     return (
         f"<footer>Took {summary['duration_s']:.0f} s: {phases}. The same figures are in "
-        "<code>summary.json</code>; what every peer did is in <code>trace/</code>, one JSON "
-        f"object a line. Seed {summary['seed']}; view exchanges every second.</footer>"
+        "<code>summary.json</code>; the traces of all peers are in <code>trace/</code>, one JSON "
+        f"object a line. Seed {summary['seed']}; peers exchange views every second.</footer>"
     )

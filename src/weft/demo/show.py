@@ -1,8 +1,8 @@
-"""The demonstration: a swarm is woven, events are published, everything that arrives is checked.
+"""The demonstration: a swarm connects its topics, publishes events, and checks every notification.
 
 Peers join through each other, subscribe by a workload in which neighbours share interests, and
 publish from inside and outside the topics. Publishing starts when every topic is one connected
-overlay; the peers' own reports say so. What arrived is then compared with what should have.
+overlay, by the peers' own status. The notifications are then compared with those that should come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.lab.progress import Phases
 from weft.sim.workload import Workload, draw_workload
 
 Beside: TypeAlias = Callable[[Swarm], AbstractAsyncContextManager[None]]
-"""Something that looks at the swarm while it works."""
+"""Makes a context that is open beside the swarm's work, such as the page."""
 
 CONFIG: dict[str, object] = {"protocol": {"cyclon": {"cycle_ms": 1_000}}}
 """A cycle of a second in place of ten, so that a minute shows what otherwise takes longer."""
@@ -32,7 +32,7 @@ _PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to show."""
+    """The size of a demonstration."""
 
     peers: int = 25
     processes: int = 4
@@ -44,7 +44,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What happened, as far as it went."""
+    """What happened until now, or until the demonstration ended."""
 
     plan: Plan
     workload: Workload
@@ -70,7 +70,7 @@ class Show:
         progress: Phases,
         beside: Beside | None = None,
     ) -> None:
-        """`beside` runs from when the topics are woven until the peers leave."""
+        """`beside` is open from when the topics are connected until the peers leave."""
         self.plan = plan
         self.progress = progress
         self._beside = beside
@@ -110,7 +110,7 @@ class Show:
     # --- the phases ---------------------------------------------------------------------------
 
     async def _start(self) -> str:
-        """Open a few peers first, then the rest through them: each joins by another."""
+        """Open a few peers first, then the rest through them: each joins by an earlier one."""
         there = 0
         while there < self.plan.peers:
             more = min(self.plan.peers, max(1, there * 3))
@@ -169,7 +169,7 @@ class Show:
         return f"{left} peers left"
 
     async def _harvest(self) -> None:
-        """Fetch what happened; if that was not all, what there is so far."""
+        """Fetch the events published and received; of a run that broke off, those so far."""
         parts = await asyncio.gather(
             *(worker.ask("harvest") for worker in self.swarm.workers),
             return_exceptions=not self.outcome.complete,
@@ -182,7 +182,7 @@ class Show:
             self.outcome.received += [tuple(row) for row in part["received"]]
 
     async def _until(self, holds: Callable[[Mapping[int, Status]], list[bool]], what: str) -> None:
-        """Look at all peers until all of `holds` is true, or patience ends."""
+        """Look at all peers until all values of `holds` are true, or patience ends."""
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:
             found = holds(await self.swarm.status())
@@ -212,8 +212,8 @@ def woven(topic: str, group: list[int], status: Mapping[int, Status]) -> bool:
 
 
 def latencies_ms(outcome: Outcome) -> tuple[list[float], list[float]]:
-    """From publish to notification, to all but the publisher itself: of events published by a
-    subscriber, and from outside. The monotonic clock is the same in all processes of a machine."""
+    """Times from publish to notification at other peers: of events that a subscriber published, and
+    of the others. The monotonic clock is the same in all processes of a machine."""
     events, subscribers = events_of(outcome.workload), outcome.workload.subscribers()
     parts: tuple[list[float], list[float]] = ([], [])
     for peer, _, event, received_ns, _ in outcome.received:

@@ -1,4 +1,4 @@
-"""What the peers' traces say: how many messages of which kind, and the way each event took."""
+"""Reads the peers' traces: how many messages of each kind, and the way of each event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Step:
     """One delivery of one event."""
 
     peer: str
-    source: str  # the peer it came from; the peer itself if it came another way
+    source: str  # the peer that pushed it; the peer itself if it was not pushed
     hops: int
     timestamp_ns: int
 
@@ -134,8 +134,9 @@ class Way:
 
 
 def way_of(traffic: Traffic) -> Way | None:
-    """The way of the event that reached most peers: rather one whose whole way is known (what is
-    repaired later comes from nobody in particular), rather from outside, rather a late one."""
+    """The way of the event that reached most peers. Among several, events with more pushes go
+    first (the trace does not say where repaired events came from), then events from outside, then
+    the latest."""
     numbers = {peer: number for number, peer in enumerate(traffic.peers)}
 
     def interest(entry: tuple[str, list[Step]]) -> tuple[int, int, bool, int]:

@@ -1,4 +1,4 @@
-"""What should have arrived against what did: every subscriber, every event, once."""
+"""Compares notifications with the workload: every subscriber gets every event once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judge(workload: Workload, received: Iterable[tuple[int, int]]) -> Verdict:
 
 
 def explain(verdict: Verdict, workload: Workload) -> list[str]:
-    """Sentences for a user: which peer missed what."""
+    """Lines for a user: which peer missed which event, or got it twice or in error."""
     lines = []
     events = events_of(workload)
     for pairs, what in (
@@ -61,5 +61,5 @@ def explain(verdict: Verdict, workload: Workload) -> list[str]:
         for peer, event in pairs[:SHOWN_MAX]:
             lines.append(f"peer {peer} {what} event {event} on {events[event].topic}")
         if len(pairs) > SHOWN_MAX:
-            lines.append(f"… and {len(pairs) - SHOWN_MAX} more that somebody {what}")
+            lines.append(f"… and {len(pairs) - SHOWN_MAX} times more: a peer {what} an event")
     return lines

@@ -74,8 +74,8 @@ P = ParamSpec("P")
 
 
 class Opening:
-    """A peer that is about to start: for an `async with` block, which closes it in the end, or for
-    a caller that awaits and closes it."""
+    """A peer that is about to start: for an `async with` block, which closes the peer at its end,
+    or for a caller that awaits and closes it."""
 
     def __init__(self, start: Callable[[], Coroutine[object, object, Peer]]) -> None:
         self._start = start
@@ -97,7 +97,7 @@ class Opening:
 
 
 def _opening(start: Callable[P, Coroutine[object, object, Peer]]) -> Callable[P, Opening]:
-    """As `start`, when the caller awaits it or enters its block."""
+    """`start`, for a caller that either awaits the result or enters it as an `async with` block."""
 
     @wraps(start)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opening:
@@ -128,7 +128,7 @@ class Peer:
         self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
-        self._metrics: prometheus.Endpoint | None = None
+        self._metrics: list[prometheus.Endpoint] = []
         self.dht = Dht(runtime, config.protocol.dht.enabled)
         self.owned = Owned(runtime, machine)
         self.history = History(store, machine, self.dht)
@@ -165,7 +165,7 @@ class Peer:
         configured.
         `hierarchies` are topics whose subscribers get the events of sub-topics, too ("/": all
         topics), beside those configured; the same at all peers of a network.
-        `encode` makes the payload of whatever is published that is not bytes already, texts
+        `encode` makes the payload of any published object that is not bytes already, texts
         included (`json.dumps`, `msgspec.json.encode`), `decode` reads it again for `note.value`.
         """
         config = _routed(_config(config), routing, texts_in("hierarchies", hierarchies))
@@ -179,7 +179,7 @@ class Peer:
         listens = text_in("listen", "" if listen is None else listen) or network.listen
         announces = text_in("announce", "" if announce is None else announce) or network.announce
         traced = None if trace is None else path_in("trace", trace)
-        with contextlib.ExitStack() as undo:  # what a peer that does not start leaves behind
+        with contextlib.ExitStack() as undo:  # undone if the peer does not start
             listener, address = bind(listens, announces)
             undo.callback(listener.close)
             identity = _identity(key)
@@ -192,6 +192,8 @@ class Peer:
             credentials = Credentials(identity)
             me = Contact(identity.peer, address)
             tracer = Tracer(identity.peer, traced) if traced is not None else None
+            if tracer is not None:
+                undo.callback(tracer.close)
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
             protocol = dataclasses.replace(
                 config.protocol, trace=tracer is not None, history=history
@@ -223,8 +225,8 @@ class Peer:
 
     async def close(self) -> None:
         """Leave the network: tell the neighbours, flush what is queued, close."""
-        if self._metrics is not None:
-            await self._metrics.close()
+        for endpoint in self._metrics:
+            await endpoint.close()
         await self._runtime.close()
         self._identity.release()
 
@@ -260,7 +262,7 @@ class Peer:
         callback: Callback | None = None,
         own: bool = True,
     ) -> Subscription:
-        """Subscribe to a topic, or to several with one queue. Await the result to be sure that they
+        """Subscribe to a topic, or to several with one queue. Await the result to know that they
         have been joined. `Subscription.add` and `remove` change the topics while it is read.
 
         With a `callback` it is called for each notification in place of iterating, as by
@@ -268,18 +270,19 @@ class Peer:
 
         With a store, `since` brings the past first: from the "beginning", from an event on (the
         `cid` of the last one read), or from a time on. Then live events follow, in order, each
-        once. An event that is not in the store is asked of other members; one that nobody knows, or
-        of another topic, is a `PositionError`, here or while reading. What is concurrent with it
-        comes again: a program that must not repeat anything uses `consume`.
+        once. Other members are asked for an event that is not in the store; an event that nobody
+        knows, or one of another topic, is a `PositionError`, here or while reading. Events that are
+        concurrent with it come again: a program that must not repeat anything uses `consume`.
 
         `scheme` is how this peer passes the topic's events on: "tree", "gossip" or "flood"; None:
-        as configured. Only TERA leaves that choice, once per topic; else it is a `UsageError`.
+        as configured. Only the routing TERA leaves that choice, once per topic; with another
+        routing a scheme is a `UsageError`.
 
-        A subscription that is not read in time drops events. `on_loss` says what it tells of that:
-        a line in the "log", which is always there; with "raise" a `LossError`, with "mark" a `Gap`
-        in place of the notifications, both where the events would have come.
+        A subscription that is not read in time drops events. `on_loss` says how the program learns
+        of that, besides the line in the log that is always written: "log" writes only that line,
+        "raise" raises a `LossError`, "mark" yields a `Gap`, both where the events would have come.
 
-        With `own=False` what this peer publishes itself is left out.
+        With `own=False` events that this peer publishes itself are left out.
         """
         if on_loss not in ON_LOSS:
             raise UsageError(f"on_loss is {on_loss!r}; expected one of {', '.join(ON_LOSS)}")
@@ -304,19 +307,19 @@ class Peer:
         return sub.each(callback) if callback is not None else sub
 
     def consume(self, topic: str, *, name: str | None = None, after: str | None = None) -> Consumer:
-        """Read a topic from this peer's store, so that nothing is lost or repeated when this
-        program, this peer or the publisher is killed: every event that is stored, parents before
-        children, each once.
+        """Read a topic from this peer's store: every event that is stored, parents before children,
+        each once. Nothing is lost or repeated when this program, this peer or the publisher is
+        killed.
 
         With a `name`, `await note.ack()` keeps the place here, and the next consumer of that name
         goes on after the last event acknowledged (at least once). A program that keeps
         `note.position` in one transaction with its own results gives it back as `after` (exactly
-        once). `after` None: from the beginning; "now": what is published from now on (await the
-        result to know when that is). A name that has a place already goes on from there.
+        once). `after` None: from the beginning; "now": events published from now on ("now" is when
+        awaiting the result returns). A name that has a place already goes on from there.
 
         A position that cannot be read on from is a `PositionError`; one from which events have
-        been dropped by retention since is a `PositionGap`, here or while reading. None goes on from
-        the first event that is kept, and `reset_consumer` makes a name begin there.
+        been dropped by retention since is a `PositionGap`, here or while reading. `after=None` goes
+        on from the first event that is kept, and `reset_consumer` makes a name begin there.
         """
         parsed = self._consumable(topic, name, after)
         name = None if name is None else str.__str__(name)
@@ -325,9 +328,9 @@ class Peer:
     async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
         """Make the next consumer of this name begin at `after`, wherever its place was: "now", or a
         position; None: the name has no place any more, so that the next consumer begins where its
-        own `after` says, or with the first event that is kept. Returns once that is on disk. For a
-        name whose place cannot be read on from any more (`PositionGap`), or that shall read
-        everything again. A consumer that runs by this name is to be closed first.
+        own `after` says, or with the first event that is kept. Returns once that is on disk. It is
+        for a name whose place cannot be read on from any more (`PositionGap`), or that shall read
+        everything again. Close a running consumer of this name first.
         """
         parsed = self._consumable(topic, name or "", after)
         await self._runtime.reset_consumer(parsed, str.__str__(name), after)
@@ -346,7 +349,7 @@ class Peer:
         return parsed
 
     def _past(self, topic: Topic) -> Past:
-        """How far what other members have of a topic's past has been read."""
+        """How reading a topic's past from other members goes, for subscriptions and consumers."""
         history = self._machine.history
         if history is None:
             return Past(lambda: True, lambda: False)
@@ -417,8 +420,8 @@ class Peer:
         copies: int = 1,
         timeout: float | None = None,  # noqa: ASYNC109  (as in nats-py and aiomqtt)
     ) -> Receipt | list[Receipt]:
-        """Publish an event: bytes, a text, which is sent as UTF-8, or with an encoder (see `open`)
-        whatever that takes. `headers` are texts by name, which travel beside the payload, signed
+        """Publish an event: bytes, a text, which is sent as UTF-8, or any object that the encoder
+        (see `open`) takes. `headers` are texts by name, which travel beside the payload, signed
         with it (`note.headers`). Waits while outgoing queues are full, and returns once this peer
         has the event (with a store: on disk) and has sent it or keeps trying to; the receipt says
         what became of it.
@@ -428,12 +431,13 @@ class Peer:
         are: their receipts say `queued`, and `Receipt.final` waits for the answer. Closing the peer
         waits for these answers, too, up to `network.leave_timeout_ms`.
 
-        With `confirm` anything less is a `NotConfirmed`, with the reason. "accepted": this peer or
-        an access point has it, and it was not refused. "taken": so many other peers (`copies`) have
-        said, each under its own key, that they have it. "stored": that it is on their disk, for
-        which this peer needs a store, too. These two wait for a network, an access point and the
-        other peers, up to `timeout` seconds (None: as long as this peer tries, which is two minutes
-        if not set otherwise: `tera.pending_ms_max`). `Receipt.copies` names the peers that said so.
+        With `confirm` the call raises `NotConfirmed`, with the reason, if the event got less far.
+        "accepted": this peer or an access point (a subscriber through which the topic is entered)
+        has it, and it was not refused. "taken": `copies` other peers have said, each under its own
+        key, that they have it. "stored": they have said that it is on their disk, for which this
+        peer needs a store, too. These two wait for a network, an access point and the other peers,
+        up to `timeout` seconds (None: as long as this peer tries, two minutes unless
+        `tera.pending_ms_max` says otherwise). `Receipt.copies` names the peers that said so.
 
         Given several topics, publishes one event in all of them: it crosses each connection once
         and is delivered once to every subscription. Returns a receipt for each topic.
@@ -442,7 +446,7 @@ class Peer:
         became of it there.
         """
         data = payload if type(payload) is bytes else payload_in(payload, self._encode)
-        if headers is not None or data >= MARK:  # below it no payload can be taken for an envelope
+        if headers is not None or data >= MARK:  # smaller payloads cannot look like an envelope
             data = _in_envelope(data, headers)
         if confirm is not None:
             return await self._publish_confirmed(topic, data, confirm, copies, timeout)
@@ -458,7 +462,7 @@ class Peer:
         return await self._publish(topic, data)
 
     def _check_size(self, named: Mapping[Topic, list[Topic]], data: bytes) -> None:
-        """An event must fit in each of its topics, given with the levels that it climbs to."""
+        """Refuse an event that is too large for one of its topics or of the levels above them."""
         for name, levels in named.items():
             for level in levels:
                 wrong = self._machine.too_large(level, data, None if level == name else name)
@@ -525,7 +529,7 @@ class Peer:
     async def _copied(
         self, receipt: Receipt, strength: Strength, copies: int, until: float | None
     ) -> Receipt:
-        """The receipt, once so many others have said that they have its event."""
+        """The receipt, once `copies` other peers have said that they have its event."""
         took, run = receipt.access_point, receipt.run
         if receipt.outcome == "alone" and until is None:
             raise NotConfirmed(receipt.in_words, "alone")
@@ -550,13 +554,13 @@ class Peer:
         return receipt.with_copies(answer.contacts)
 
     def _why_alone(self) -> str:
-        """What became of the addresses to join by that have not answered, a line each."""
+        """The addresses to join by that have not answered, and why, a line each."""
         return "".join(f"\n{one}: {why}" for one, why in self.unanswered.items())
 
     def _expected(self, topic: Topic) -> Became | None:
-        """What becomes of an event at once, where that is known before it is sent; None: wait for
-        it. Without a store, a member that knows others spreads its events itself, and an access
-        point that has taken events takes more while it is asked about those."""
+        """The outcome of an event, where it is known before the event is sent; None: wait for it.
+        Without a store, a member that knows other members spreads its events itself; and an access
+        point that has taken events takes more of them before it has answered for those."""
         machine = self._machine
         if machine.history is not None:
             return None
@@ -575,12 +579,12 @@ class Peer:
         return await self._runtime.publish_together(named, data)
 
     def collect_links(self) -> None:
-        """Look for links that topics can share now, instead of when the time comes (StaN)."""
+        """Look now for links that several topics can share (StaN), not at the next period."""
         self._runtime.check_open()
         self._runtime.feed(Collect())
 
     def _known_topic(self, topic: str) -> Topic:
-        """Topics that this peer is subscribed to were checked before."""
+        """The topic, checked; names that this peer is subscribed to were checked before."""
         known = Topic(str.__str__(topic))
         subscribed = self._machine.routing.is_subscribed(known)
         return known if subscribed else usable(parse_plain_topic, topic)
@@ -588,7 +592,7 @@ class Peer:
     # --- its life -------------------------------------------------------------------------------
 
     def join(self, address: str) -> None:
-        """Enter the network through one more peer, whatever `open` was given."""
+        """Enter the network through one more peer than those given to `open`."""
         self._runtime.join(usable(parse_contact, address))
 
     async def joined(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (as in nats-py)
@@ -606,7 +610,7 @@ class Peer:
 
     @property
     def unanswered(self) -> dict[str, str]:
-        """The addresses to join by that do not answer, or no more, and why."""
+        """The addresses to join by that do not answer, or do not answer any more, and why."""
         return self._life.unanswered
 
     # --- looking at it --------------------------------------------------------------------------
@@ -639,7 +643,7 @@ class Peer:
         return counts
 
     def status(self) -> dict[str, object]:
-        """What a user wants to see, ready for JSON."""
+        """The state of this peer for its user, ready for JSON."""
         connections = [
             {
                 "peer": peer_text(remote.peer),
@@ -663,7 +667,7 @@ class Peer:
 
     @property
     def gauges(self) -> dict[str, float]:
-        """What can go up and down, as numbers; cheaper than `status`."""
+        """Numbers that can go up and down, such as links and connections; cheaper than `status`."""
         routing = self._machine.routing
         return {
             **{f"links_{name}": value for name, value in routing.link_counts().items()},
@@ -684,15 +688,15 @@ class Peer:
     async def serve_metrics(self, where: str) -> str:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
         self._runtime.check_open()
-        self.metrics()  # what is missing for them is said now
+        self.metrics()  # raises now if a package for them is missing
         endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
-        self._metrics = endpoint
+        self._metrics.append(endpoint)
         return endpoint.address
 
 
 def _routed(config: Config, routing: Routing | None, hierarchies: tuple[str, ...]) -> Config:
-    """The settings with what the caller said besides."""
+    """The settings, with the routing and the hierarchies that the caller named."""
     known = config.protocol
     roots = (*known.hierarchies, *(root for root in hierarchies if root not in known.hierarchies))
     try:
@@ -716,7 +720,7 @@ def _config(given: Config | Mapping[str, object] | FileName | None) -> Config:
 
 
 def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
-    """What travels of an event with headers."""
+    """The payload in an envelope with its headers, as it travels."""
     if headers is None:
         return wrap(NO_HEADERS, payload)
     if not isinstance(headers, Mapping):
@@ -729,7 +733,7 @@ def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
 
 
 def _store(store: Store | FileName | None) -> Store | None:
-    """What events are kept in."""
+    """The store that events are kept in."""
     if store == ":memory:":  # SQLite's name for it
         return MemoryStore(secrets.token_bytes(16))
     if store == "":

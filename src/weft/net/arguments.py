@@ -1,8 +1,8 @@
-"""What callers of the API give it, read and checked before anything is done with it.
+"""Arguments of the API, read and checked before anything is done with them.
 
 A wrong argument is a `UsageError` that names it, says what it was and what is expected: a program
 that passes bytes for a path, or a number for a topic, shall not meet the error of some function
-deep inside, nor find out later that it was taken for something else.
+deep inside, nor find out later that the argument was taken for something else.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TypeAlias
 from weft.net.errors import UsageError
 
 Topics: TypeAlias = list[str] | tuple[str, ...] | Set[str] | Iterator[str]
-"""Several topics, by whatever can be iterated; a text is one topic, never its letters."""
+"""Several topics, in anything that can be iterated; a text is one topic, never its letters."""
 FileName: TypeAlias = str | os.PathLike[str]
 Encode: TypeAlias = Callable[[object], bytes | str]
-"""Makes a payload of what is published."""
+"""Makes a payload of an object that is published."""
 
 
 def text_in(name: str, given: object) -> str:
-    """A text, which can be written in UTF-8; a plain one also where a subclass is given."""
+    """A text that UTF-8 can write; a plain `str` also where a subclass is given."""
     if not isinstance(given, str):
         raise UsageError(f"{name} is {given!r:.60}; expected a text")
     try:
@@ -58,7 +58,7 @@ def topics_in(given: str | Topics) -> list[str]:
 
 
 def path_in(name: str, given: FileName) -> Path:
-    """The name of a file."""
+    """The path of a file, checked."""
     if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
         raise UsageError(f"{name} is {given!r:.60}; expected the path of a file, as text or Path")
     path = os.fspath(given)
@@ -72,27 +72,27 @@ def path_in(name: str, given: FileName) -> Path:
 
 
 def bytes_in(name: str, given: object) -> bytes:
-    """Bytes, of whatever kind."""
+    """Bytes, from any object of bytes."""
     if not isinstance(given, bytes | bytearray | memoryview):
         raise UsageError(f"{name} is {given!r:.60}; expected bytes")
     return bytes(given)
 
 
 def number_in(name: str, given: object, least: int = 0) -> int:
-    """A whole number."""
+    """A whole number of at least `least`."""
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise UsageError(f"{name} is {given!r:.60}; expected a number from {least}")
     return int(given)
 
 
 def check_callable(name: str, given: object) -> None:
-    """A function."""
+    """Refuse an argument that cannot be called."""
     if not callable(given):
         raise UsageError(f"{name} is {given!r:.60}, which cannot be called")
 
 
 def payload_in(payload: object, encode: Encode | None) -> bytes:
-    """What is published as bytes, by way of the encoder that the peer was given."""
+    """The payload as bytes; other objects go through the encoder that the peer was given."""
     given = payload
     instead = (
         "encode it first, or give the peer an encoder: "

@@ -2,8 +2,8 @@
 
 A frame is a four-byte big-endian length and a msgpack body. The first frame of each side is its
 `Hello`; after both, every frame is one of the protocol's messages, or a `Goodbye` that says why
-the sender ends. msgspec checks types and bounds while it decodes, in C; whatever does not fit
-raises `FrameFault`, whatever is too long raises `OversizedFault` before it is read, and nothing
+the sender ends. msgspec checks types and bounds while it decodes, in C. A body that does not fit
+raises `FrameFault`, one that is too long raises `OversizedFault` before it is read, and nothing
 else is ever raised for bytes from outside.
 """
 
@@ -21,9 +21,9 @@ from weft.protocol.messages import AnyMessage
 from weft.protocol.wire import Message
 
 WIRE_VERSION = 3
-"""1: events without signatures where there was no store; 2: runs of at most 64 events, hashed
-one by one. A peer of another version is refused; its greeting is read all the same, so `Hello`
-begins alike in every version."""
+"""Version 1 had events without signatures, at peers without a store; version 2 had runs of at most
+64 events, hashed one by one. A peer of another version is refused; its greeting is read all the
+same, so `Hello` begins alike in every version."""
 HEADER_BYTES = 4
 HELLO_BYTES_MAX = 1_024  # guess: a greeting has about 80 bytes
 
@@ -49,8 +49,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Union[AnyMessage, Goodbye])}
 _ANY = -1
 _decoders: dict[int, Callable[[bytes], WireMessage]] = {}
-"""By tag, each made when it is first needed. measured: one for all 80 kinds takes 7 ms to make,
-which every program would pay at its start; most need a dozen."""
+"""Decoders by tag, each made when it is first needed. measured: one decoder for all 80 kinds takes
+7 ms to make, which every program would pay at its start; most need a dozen kinds."""
 _decode_greeting = msgspec.msgpack.Decoder(Union[Hello, Goodbye]).decode
 # Deeply nested garbage ends in RecursionError, absurd announced lengths in MemoryError.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
@@ -63,7 +63,7 @@ def encode(message: Message | Goodbye | Hello) -> bytes:
 
 
 class Encoder:
-    """Encodes messages, and one that goes to several peers only once."""
+    """Encodes messages; a message that goes to several peers in a row is encoded once."""
 
     __slots__ = ("_frame", "_message")
 
@@ -93,15 +93,15 @@ def decode(body: bytes) -> WireMessage:
 
 
 def _tag(body: bytes) -> int:
-    """Of the kind of message that a body is; `_ANY` if it does not begin as weft writes one: an
-    array of at most 15, of which the first is the tag."""
+    """The tag of a body's kind of message; `_ANY` if the body does not begin as weft writes it: an
+    array of at most 15 elements, of which the first is the tag."""
     if len(body) > 1 and body[0] & 0xF0 == 0x90 and body[1] in _KINDS:
         return body[1]
     return _ANY
 
 
 def _make_decoder(tag: int) -> Callable[[bytes], WireMessage]:
-    """What decodes one kind of message, or any of them."""
+    """Make the decoder of one kind of message, or of any kind."""
     kind = Union[AnyMessage, Goodbye] if tag == _ANY else _KINDS[tag]
     _decoders[tag] = made = msgspec.msgpack.Decoder(kind).decode
     return made
@@ -128,7 +128,7 @@ class FrameReader:
         self._need = 0  # its size, or the header's while that is unfinished
 
     def feed(self, data: bytes) -> None:
-        """More bytes; only after `next` has returned None."""
+        """Take in more bytes; only after `next` has returned None."""
         if self._part:
             self._part += data
             if len(self._part) < self._need:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 LINGER_MS_MAX = 60_000
-"""guess: what waits longer is better gathered by the application."""
+"""guess: events that may wait longer are better gathered by the application."""
 T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
 class Network:
-    """Where to listen, the peers to join by, and every limit of the network driver."""
+    """Where to listen, the peers to enter by, and every limit of the network driver."""
 
     name: str = "weft"  # peers of different networks refuse each other
     listen: str = "127.0.0.1:0"  # host:port; port 0 takes any free one
@@ -72,9 +72,9 @@ class Network:
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
 
-    # guess: TCP gives a connection up when nothing was acknowledged for so long (RFC 5482); pings
-    # find a silent death on links sooner, and a receiver that is only slow may stop reading for
-    # the patience of its own queues.
+    # guess: TCP gives a connection up when nothing was acknowledged for so long (RFC 5482). Pings
+    # notice a dead peer behind a link sooner. The time is longer than the patience of a receiver's
+    # queues, for which a slow receiver may stop reading.
     tcp_user_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class Config:
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Config:
-        """Read what a program says itself, named as in TOML: `{"network": {"linger_ms": 5}}`."""
+        """Read settings from nested dictionaries, named as in TOML: `{"network": {"name": ""}}`."""
         return from_table(settings, cls, "settings", "")
 
 

@@ -16,9 +16,9 @@ is *given up*: all writers that waited go on, none waits for it again until it h
 events that do not fit are dropped, counted and traced. So a circle of waits (A's publish waits for
 B, which does not read because its application waits in a publish to A) is broken within one
 patience, and a given-up queue cannot start another. Without a crowd of slow ones the wait does
-not even arise in a circle: a connection stops being read only for the sake of a queue that its
-own events go into, events travel along a tree away from their publisher, and in a tree the
-directed edges that wait for each other never form a circle.
+not even arise in a circle: a connection stops being read only because of a queue that its own
+events go into, events travel along a tree away from their publisher, and in a tree the directed
+edges that wait for each other never form a circle.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from weft.net.timers import Timers, now_ms
 WINDOW_RUNS = 128
 """guess: 32,768 small events; an answer takes 50 to 100 ms, as other access points are asked."""
 WINDOW_BYTES = 4 << 20
-"""guess: of payloads."""
+"""guess: bytes of payloads on their way in one topic."""
 WINDOWS_RUNS = 512
-"""Of all topics together: half of what a machine keeps (`tera.pending_max`)."""
+"""Runs on their way in all topics together: half of what a machine keeps (`tera.pending_max`)."""
 
 
 class Congestion:
@@ -83,7 +83,7 @@ class Congestion:
 
 
 class Seat:
-    """Where the one task that reads from a queue waits while the queue is empty."""
+    """Where the one task that reads from a queue waits while that queue is empty."""
 
     __slots__ = ("_reader",)
 
@@ -91,7 +91,7 @@ class Seat:
         self._reader: asyncio.Future[None] | None = None
 
     async def wait(self, why_not_two: str) -> None:
-        """Until `wake` is called; `why_not_two` is what a second task that reads is told."""
+        """Wait until `wake` is called; a second task gets a `UsageError` with `why_not_two`."""
         if self._reader is not None and not self._reader.done():
             raise UsageError(why_not_two)
         self._reader = asyncio.get_running_loop().create_future()
@@ -104,9 +104,9 @@ class Seat:
 
 
 class Window:
-    """The runs that a publisher outside of their topics has on their way to access points. While
-    it is full, `publish` waits: an answer always comes, at the latest when the machine gives the
-    run up (`tera.pending_ms_max`)."""
+    """The runs that are on their way to access points, in topics that this peer publishes in
+    without being subscribed. While the window is full, `publish` waits: an answer always comes, at
+    the latest when the machine gives the run up (`tera.pending_ms_max`)."""
 
     __slots__ = ("_bytes", "_runs", "_total", "_waiters")
 

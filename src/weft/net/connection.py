@@ -7,8 +7,8 @@ Only then do messages flow, so a connection that turns out to be one too many ha
 
 A connection ends in one of two ways. `finish` closes our half: Goodbye and close_notify go out,
 and whatever the other side had already sent is still read and handled until it closes its half
-too, so a clean end loses nothing. `fail` is for everything wrong: the other side is told why if
-it can still be told, and nothing it sends is looked at again.
+too, so a clean end loses nothing. `fail` is for all faults: the other side is told why if it can
+still be told, and nothing it sends is looked at again.
 
 Bytes from the socket land in one buffer per thread and are consumed at once, so an idle
 connection holds no buffer at all.
@@ -40,7 +40,7 @@ from weft.protocol.wire import Message
 from weft.terminal import printable
 
 RECEIVE_BYTES = 128 << 10  # guess: eight full TLS records in one go
-SMALL_BYTES = 64 << 10  # guess: of an unfinished frame; what each connection may cost anyway
+SMALL_BYTES = 64 << 10  # guess: an unfinished frame up to this size is not counted
 WRITE_BUFFER_BYTES = 128 << 10  # guess: handed to the kernel ahead of what it takes
 
 _thread = threading.local()
@@ -62,7 +62,7 @@ class State(IntEnum):
 
 
 class Owner(Protocol):
-    """What is told of a connection."""
+    """The object that a connection reports to."""
 
     def accepted(self, connection: Connection) -> None:
         """Another peer called; nothing is known of it yet."""
@@ -73,14 +73,14 @@ class Owner(Protocol):
     def received(self, connection: Connection, message: Message, size: int) -> None: ...
 
     def unfinished(self, connection: Connection, size: int) -> None:
-        """So many bytes of a frame that has not come whole are held for it; 0: not many."""
+        """The connection holds `size` bytes of an unfinished frame; 0: less than counts."""
 
     def writable(self, connection: Connection) -> None:
         """The transport takes more again."""
 
     def ended(self, connection: Connection, fault: Fault | None, reason: str) -> None:
-        """No longer usable, by a fault or because the other side said goodbye. Not called for
-        a connection that `finish` ended from this side."""
+        """The connection is no longer usable: by a fault, or since the other side said goodbye. Not
+        called for a connection that `finish` ended from this side."""
 
     def gone(self, connection: Connection) -> None:
         """Closed for good; called exactly once."""
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def stop_clock(self) -> None:
-        """It waits for something else on this side, which is not the other side's fault."""
+        """No deadline runs: the connection waits for something on this side."""
         self._deadline = 0
 
     def restart_clock(self) -> None:
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.unfinished(self, size)
 
     def _forget_input(self) -> None:
-        """Nothing that came in is looked at again: let go of it now, however long closing takes."""
+        """Drop all input that was not handled now, since closing may take long."""
         self._reader = FrameReader()
         if self._told_unfinished:
             self._tell_unfinished(0)
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pauses -= 1
         if self._pauses == 0 and self._transport is not None and self.state is not State.CLOSED:
             self._transport.resume_reading()
-            self._advance()  # frames that were cut already, or wait inside TLS
+            self._advance()  # there may be frames in the reader, or bytes inside TLS
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- ending ---------------------------------------------------------------------------------
 
     def finish(self, reason: str) -> None:
-        """End from this side without losing what is on its way here."""
+        """End from this side without losing what the other side has already sent."""
         if self.state is State.OPEN:
             self._say_goodbye(reason)
             self.state = State.ENDING
@@ -364,8 +364,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def expired(self, now: int, late: int) -> bool:
-        """End the connection if its deadline has passed, and say so. This process was `late` in
-        looking, by which the deadline moves."""
+        """End the connection if its deadline has passed; True if it did. The deadline moves by the
+        time that this process was `late` in looking."""
         if self._deadline:
             self._deadline += late
         if not self._deadline or now < self._deadline:

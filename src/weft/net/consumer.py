@@ -9,12 +9,12 @@
             handle(database, note.payload, note.position)
 
 A consumer reads the peer's own store (`store/cursor.py`), so it gets only what is on disk, at its
-own pace, and nothing is dropped when it is slow. New events wake it. What other members have and
-this peer lacks, the peer brings into its store as for any subscriber; a consumer that begins waits
-until the past has been read from them, so that parents come before their children. One that begins
-at "now" waits for another member's word on where the stream stands, for that is now.
+own pace, and nothing is dropped when it is slow. New events wake it. The peer fetches events that
+other members have and its store lacks, as for any subscriber; a consumer that begins waits until
+this past has been read, so that parents come before their children. A consumer that begins at
+"now" waits until another member has told its heads: events up to these heads are not new.
 
-What publishers without a store publish is stored nowhere, and comes to subscriptions alone.
+Events of publishers without a store are stored nowhere, so that only subscriptions get them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from weft.store.interface import Batch, Outcome, StoreError
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""
 _FIRST_PAGE = 16
-"""guess: before it is known how large the topic's events are; at most 16 MiB."""
+"""guess: events read at once before the size of the topic's events is known; at most 16 MiB."""
 _PAGE_BYTES = 4 << 20
-"""guess: fewer are read at once where they are larger together."""
+"""guess: bytes of a page; of large events fewer are read at once."""
 _PAST_SECONDS = 30.0
-"""guess: members that do not answer for so long have no past to wait for, and an event that none of
-them has told of for so long is not known to any."""
+"""guess: after this time without an answer, a consumer takes it that no member has a past, or knows
+the event that is looked for."""
 _ASK_SECONDS = 1.0
-"""guess: how often a member is asked where it stands, as long as none has said so."""
+"""guess: how often a member is asked for its heads, as long as none has told them."""
 _LOOK_SECONDS = 0.1
 """guess: how often a consumer that waits for the past looks whether it has been read."""
 
@@ -63,11 +63,11 @@ def _now_ms() -> int:
 class Past(NamedTuple):
     """What this peer knows of a topic's past, and of what other members have of it."""
 
-    is_read: Callable[[], bool]  # it is in the store or on its way there, as far as can be told
+    is_read: Callable[[], bool]  # the past is stored or on its way there, as far as can be told
     is_coming: Callable[[], bool]  # a member is being read from
-    ask: Callable[[], None] = lambda: None  # have a member say where it stands
-    told: Callable[[], Sequence[Head] | None] = lambda: None  # where one stands that has said so
-    is_getting: Callable[[Cid], bool] = lambda _: False  # an event that it named may still come
+    ask: Callable[[], None] = lambda: None  # ask a member for its heads
+    told: Callable[[], Sequence[Head] | None] = lambda: None  # the heads that a member has told
+    is_getting: Callable[[Cid], bool] = lambda _: False  # whether such a head may still come
     is_before: Before = lambda _: False  # whether an event lies before this peer's beginning
     is_own: Before = lambda _: False  # whether this life of this peer has published an event
 
@@ -75,8 +75,8 @@ class Past(NamedTuple):
 async def past_read(
     durable: Durable, past: Past, subscription: Subscription, patience_s: float = _PAST_SECONDS
 ) -> None:
-    """Wait until what other members have of the past is in the store, as far as they answer. A long
-    past is waited for as long as it comes."""
+    """Wait until the past that other members have is in the store, or they do not answer for
+    `patience_s`. As long as parts of a long past come in, the wait goes on."""
     loop = asyncio.get_running_loop()
     patience = loop.time() + patience_s
 
@@ -94,13 +94,13 @@ async def past_read(
 
 
 async def _settled(durable: Durable) -> None:
-    """Wait until what is on its way to the store is there."""
+    """Wait until all events on their way to the store are there."""
     with suppress(StoreError):  # a full disk, or the end, shows elsewhere
         await durable.put(Batch(_now_ms()))
 
 
 async def _looking(durable: Durable, is_over: Callable[[], bool]) -> None:
-    """Wait, and look whenever there is more in the store, and now and then."""
+    """Wait until `is_over`, which is asked after every write to the store and now and then."""
     more = asyncio.Event()
     unwatch = durable.watch(more.set)
     try:
@@ -132,7 +132,8 @@ class Consumed(Decoded, frozen=True, eq=False, gc=False):
         return cls(deliver, 0, event.payload, decode, position, acknowledge)
 
     async def ack(self) -> None:
-        """This event and all that came before it are dealt with. Returns once that is on disk."""
+        """Say that this event and all handed out before it are done. Returns once that is on
+        disk."""
         if self._acknowledge is None:
             raise UsageError("a consumer without a name keeps no place: consume(…, name=…)")
         await self._acknowledge(self.position)
@@ -145,10 +146,10 @@ class Acknowledge:
         self._durable = durable
         self._topic = topic
         self._name = name
-        self._order: dict[str, int] = {}  # positions handed out whose place is not on disk yet
+        self._order: dict[str, int] = {}  # positions handed out that are not on disk yet
         self._handed = 0
-        self._writing: asyncio.Future[list[Outcome]] | None = None  # the last one that was written
-        self._written = 0  # up to where that goes
+        self._writing: asyncio.Future[list[Outcome]] | None = None  # of the newest position
+        self._written = 0  # the number of that position
         self._replaced = False
         self._began: str | None = None  # the first place, as long as it is not on disk
 
@@ -172,9 +173,8 @@ class Acknowledge:
         self._order[position] = self._handed
 
     def replace(self) -> None:
-        """Another consumer of the name goes on from the place as it is now. What this one handed
-        out and was not acknowledged comes again there, and a word about it would take that one's
-        place back."""
+        """Another consumer of the name goes on from the place as it is now. It hands out again what
+        this one's user has not acknowledged; an acknowledgement here would move its place back."""
         self._replaced = True
 
     async def __call__(self, position: str) -> None:
@@ -202,7 +202,7 @@ class Acknowledge:
             await asyncio.shield(writing)
         except StoreError:
             if self._writing is writing:
-                self._writing = None  # the next word is written, whatever it is about
+                self._writing = None  # so that the next acknowledgement is written in any case
             raise
 
     @property
@@ -212,7 +212,8 @@ class Acknowledge:
 
 
 class Unqueued(Subscription):
-    """Keeps its peer in a topic, and takes no events: they are read from the store."""
+    """A subscription that keeps its peer in a topic, and takes no events: a consumer reads them
+    from the store."""
 
     def __init__(self, topic: Topic, settings: Network, timers: Timers, door: Door) -> None:
         super().__init__(topic, settings, timers, door)
@@ -254,10 +255,10 @@ class Consumer:
         self.acknowledge = Acknowledge(durable, self.topic, name) if name is not None else None
         place = self.acknowledge.place if self.acknowledge is not None else None
         self._after = place or after
-        # A place that this store knows is read on from at once, and a wrong one is an error now.
+        # From a place that this store knows reading goes on at once; a wrong place is an error now.
         self._cursor = None if self._after is None else self._known()
         if self._cursor is not None and self._cursor.lacks_past:
-            self._cursor = None  # what it covers and comes later would be taken for news
+            self._cursor = None  # older events that come in later would be taken for new ones
         self._begins_now = self._after == NOW
         self._told = past.told() if self._begins_now else None
         if self._begins_now and self._cursor is not None and not self._cursor.wants_past:
@@ -272,8 +273,8 @@ class Consumer:
         finalize(self, self._unwatch).atexit = False
 
     def _keep_first(self, cursor: Cursor) -> None:
-        """For the next life of this program, now is a later time: what this one was handed and did
-        not acknowledge comes again only if the place where it began is on disk."""
+        """Keep the place where reading began at "now" on disk: "now" is later in the next life of
+        this program, which would miss what this one got and did not acknowledge."""
         if self.acknowledge is not None:
             self.acknowledge.begin(cursor.position)
 
@@ -281,7 +282,7 @@ class Consumer:
         try:
             return self._from(past_read)
         except PositionUnknown:
-            return None  # other members may have what it names
+            return None  # other members may have the events that the position names
 
     def _from(self, past_read: bool) -> Cursor:
         store, before = self._durable.store, self._past.is_before
@@ -289,7 +290,7 @@ class Consumer:
 
     @property
     def wants_past(self) -> bool:
-        """Whether what other members have of the past is to be brought into the store."""
+        """Whether the peer is to fetch the past that other members have."""
         return self._cursor is None or (self._cursor.wants_past and not self._begins_now)
 
     def __repr__(self) -> str:
@@ -299,8 +300,8 @@ class Consumer:
 
     @property
     def position(self) -> str:
-        """Where the next event comes after, for a program that begins; see `Consumed.position`.
-        Where reading begins at "now", await the consumer first: then it is known what that is."""
+        """The position before the next event, for a program that begins; see `Consumed.position`.
+        Where reading begins at "now", await the consumer first: that decides when "now" is."""
         return self._begun().position
 
     def _begun(self) -> Cursor:
@@ -311,7 +312,7 @@ class Consumer:
     # --- for the application ----------------------------------------------------------------------
 
     def __await__(self) -> Generator[object, object, Consumer]:
-        """Returns once the topic has been joined; where reading begins at "now", now is then."""
+        """Returns once the topic has been joined. If reading begins at "now", that is "now"."""
         return self._joined().__await__()
 
     async def _joined(self) -> Consumer:
@@ -373,17 +374,17 @@ class Consumer:
             await self._more.wait()
 
     async def _begin(self) -> None:
-        """Where reading begins at "now", find out what that is; a name's first place is on disk
-        before anything is handed out."""
+        """If reading begins at "now", find out which events are older. A name's first place is on
+        disk before anything is handed out."""
         if self._begins_now:
             await self._wait_for_word()
         if self.acknowledge is not None and not self.closed:
             await self.acknowledge.begun()
 
     async def _wait_for_word(self) -> None:
-        """What another member has when this peer comes in is older than now. Its word on where it
-        stands is waited for, and then the events that it names; one that does not come was not
-        there."""
+        """Events that another member has when this peer joins are older than "now". Wait until the
+        member has told its heads, and then for those events; a head that does not come is passed
+        over."""
         try:
             await self._subscription
         except ClosedError:
@@ -435,14 +436,15 @@ class Consumer:
         except ClosedError:
             return
         known = self._known()
-        if known is None or known.lacks_past:  # that is to be had of members, if there are any
+        if known is None or known.lacks_past:  # members, if there are any, may have it
             await self._ask_members()
         await past_read(self._durable, self._past, self._subscription)
         loop = asyncio.get_running_loop()
         patience = loop.time() + _PAST_SECONDS
 
         def is_over() -> bool:
-            """Members that start again may not be met yet, or read from each other themselves."""
+            """The position may become known later: members that start again may not be met yet, or
+            may still be reading from each other."""
             known = self._known(past_read=True) is not None
             return known or self._alone() or self.closed or loop.time() > patience
 
@@ -465,5 +467,5 @@ class Consumer:
 
     @property
     def over(self) -> bool:
-        """Whether another consumer may take this one's name: it is closed, or brings no more."""
+        """Whether another consumer may take this one's name: this one is closed, or has failed."""
         return self.closed or self._failed

@@ -9,12 +9,13 @@ request and one answer at a time:
     {"op": "publish", "topic": "/a", "payload": BASE64}  {"ok": true, "receipt": {…}}
                    "topics": ["/a", "/b"] for several           {"ok": true, "receipts": [{…}, {…}]}
                    "headers": {"name": "text"}
-                   "confirm": "taken", "copies": 2, "timeout": 10     (what did not come to that has
-                   "confirmed": false in its receipt, and the "reason")
+                   "confirm": "taken", "copies": 2, "timeout": 10     (the receipt of an event that
+                   was not confirmed has "confirmed": false and a "reason")
     {"op": "subscribe", "topic": "/a"}                   {"ok": true, "outcome": "joined"}
-                   "since": "beginning" or a CID, or "since_ms": with the past before what comes
+                   "since": "beginning" or a CID, or "since_ms": the past comes first
     {"op": "topic", "action": "create", "topic": "/a"}   {"ok": true, "cid": "…", "info": {…}}
-                   show, add, allow, revoke, restrict, follow; "peers": […], "segment": "…"
+                   name, show, add, ask, allow, revoke, restrict, follow; "peers": […],
+                   "owners": […], "segment": "…" (`Request` has all fields)
     {"op": "get", "path": "CID/parents/0"}               {"ok": true, "value": …}
     {"op": "stop"}                                       {"ok": true}
 
@@ -45,7 +46,7 @@ from weft.documents.shape import ALLOWED_MAX, OWNERS_MAX
 from weft.errors import WeftError
 from weft.ids import cid_text
 from weft.net.api import Peer
-from weft.net.control_client import LINE_BYTES_MAX, write_line
+from weft.net.control_client import LINE_BYTES_MAX, answers, write_line
 from weft.net.errors import ControlError, NotConfirmed
 from weft.net.listener import Acceptor
 from weft.net.receipt import Confirm, unconfirmed
@@ -80,7 +81,7 @@ class Request(Struct, forbid_unknown_fields=True):
     path: Annotated[str, Meta(max_length=65_536)] = ""
 
     def starting(self) -> str | datetime | None:
-        """From where a subscription wants the past."""
+        """Where a subscription begins in the past, as `Peer.subscribe` takes it."""
         if self.since_ms is not None:
             return datetime.fromtimestamp(self.since_ms / 1_000, UTC)
         return self.since or None
@@ -90,7 +91,7 @@ _requests = msgspec.json.Decoder(Request)
 
 
 def fields_of(note: Notification) -> dict[str, object]:
-    """What is told of a notification, with its payload as bytes."""
+    """The fields of a notification that clients get, with its payload as bytes."""
     return {
         "topic": note.topic,
         "published_in": note.published_in,
@@ -126,7 +127,7 @@ class ControlServer:
         if self._path.exists():
             if not stat.S_ISSOCK(self._path.stat().st_mode):
                 raise ControlError(f"{self._path} exists and is no socket")
-            if _answers(self._path):
+            if answers(self._path):
                 raise ControlError(f"a peer is running already: {self._path} answers")
             self._path.unlink()
         try:
@@ -219,6 +220,7 @@ class ControlServer:
                 await write_line(writer, {"note": _note(note)})
         finally:
             watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)  # only one may read at a time
             await subscription.close()
 
 
@@ -239,7 +241,7 @@ async def _publish(peer: Peer, request: Request, topics: list[str]) -> list[dict
 
 
 async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
-    """Carry out a request about an owned topic; answers with what it is then."""
+    """Carry out a request about an owned topic; the answer says how the topic is set up then."""
     owned, topic, cid, outcome = peer.owned, request.topic, "", ""
     claims = owned.claims(topic) if request.action != "name" else []
     if request.action == "create":
@@ -276,8 +278,8 @@ async def change_topic(peer: Peer, request: Request) -> dict[str, object]:
 
 
 def plain(value: object) -> object:
-    """A document or a field of one as JSON can say it, the way dag-json does: links as {"/": CID},
-    bytes as {"/": {"bytes": BASE64}}."""
+    """A document or a field of one as dag-json: links as {"/": CID}, bytes as
+    {"/": {"bytes": BASE64}}."""
     if isinstance(value, Link):
         return {"/": cid_text(value.cid)}
     if isinstance(value, bytes):
@@ -292,7 +294,7 @@ def plain(value: object) -> object:
 async def _end_with(reader: asyncio.StreamReader, subscription: Subscription) -> None:
     """Close the subscription when its caller closes the connection."""
     while await reader.read(1_024):
-        pass  # nothing more is expected; whatever comes is not looked at
+        pass  # the caller should send nothing more; if it does, that is ignored
     await subscription.close()
 
 
@@ -308,12 +310,3 @@ def _bind_private(path: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True

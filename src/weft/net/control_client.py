@@ -1,13 +1,14 @@
 """The caller's end of the control socket (`net/control.py` is the peer's).
 
-It loads next to nothing, so that `weft status` and its like answer at once: a command that only
-asks a running peer needs no peer of its own.
+It imports little, so that commands such as `weft status` answer at once: a command that only asks a
+running peer needs no peer of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +19,20 @@ import msgspec
 from weft.net.errors import ControlError
 
 Fields: TypeAlias = dict[str, Any]
-"""What JSON says in one line."""
+"""One line of JSON, decoded."""
 
 LINE_BYTES_MAX = 2 << 20
-"""A largest payload (`documents/run.py`) in base64, and its surroundings."""
+"""Enough for the largest payload (`documents/run.py`) in base64, and what is around it."""
+
+
+def answers(path: Path) -> bool:
+    """Whether a running peer listens at this socket; one that was killed leaves its file behind."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 async def write_line(writer: asyncio.StreamWriter, said: Mapping[str, object]) -> None:
@@ -42,7 +53,8 @@ class ControlClient:
             )
         except OSError as error:
             raise ControlError(
-                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer'"
+                f"no peer answers at {self._path} ({error.strerror}); start one with 'weft peer', "
+                "or name its home with --home"
             ) from error
         return self
 
@@ -56,7 +68,7 @@ class ControlClient:
         await write_line(self._writer, {"op": op, **fields})
         answer = await self._read()
         if not answer.get("ok"):
-            raise ControlError(str(answer.get("error", "the peer gave no reason")))
+            raise _refusal(answer)
         return answer
 
     async def publish(self, topic: str, payload: bytes) -> Fields:
@@ -72,8 +84,8 @@ class ControlClient:
         headers: Mapping[str, str] | None = None,
         **sure: object,
     ) -> list[Fields]:
-        """One receipt's fields for each topic; `sure` is what `Peer.publish` takes to be sure of
-        it: `confirm`, `copies` and `timeout`."""
+        """The receipt's fields for each topic; `sure` are the arguments `confirm`, `copies` and
+        `timeout` of `Peer.publish`."""
         answer = await self.ask(
             "publish", topics=topics, payload=payload, headers=dict(headers or {}), **sure
         )
@@ -85,7 +97,10 @@ class ControlClient:
         yield await self.ask("subscribe", topic=topic, **since)
         with suppress(asyncio.IncompleteReadError):
             while True:
-                note: Fields = (await self._read())["note"]
+                line = await self._read()
+                if "note" not in line:
+                    raise _refusal(line)
+                note: Fields = line["note"]
                 note["payload"] = base64.b64decode(note["payload"])
                 yield note
 
@@ -96,3 +111,7 @@ class ControlClient:
             raise ControlError(f"the peer's answer could not be read: {error}") from error
         answer: Fields = msgspec.json.decode(line)
         return answer
+
+
+def _refusal(answer: Fields) -> ControlError:
+    return ControlError(str(answer.get("error", "the peer gave no reason")))

@@ -3,7 +3,7 @@
     key = await peer.dht.put_block(b"some bytes")
     assert await other.dht.get(key) == b"some bytes"
 
-A key's first byte is its kind, which says what may stand under it (`weft.rules.prefix`,
+A key's first byte is its kind, which says which values it may have (`weft.rules.prefix`,
 `weft.protocol.kademlia.records`): a value that is not valid for its key is refused here and by
 all other peers. Switched on by the setting `protocol.dht.enabled`.
 """
@@ -45,12 +45,13 @@ class Dht:
         return key
 
     async def get(self, key: bytes, quorum: int = 0) -> bytes | None:
-        """The value under a key, or None. Of a value that may change, the newest of `quorum`."""
+        """The value under a key, or None. Of a value that may change, the newest among the answers
+        of `quorum` peers."""
         key = bytes_in("key", key)
         number_in("quorum", quorum)
         answer = await self._ask(lambda token: seam.DhtGet(token, key, quorum))
         if answer.outcome == "refused":
-            raise UsageError("no values are known under keys of this kind")
+            raise UsageError("no values are known under keys of this kind: see the first byte")
         return answer.value
 
     async def provide(self, key: bytes) -> int:
@@ -62,12 +63,12 @@ class Dht:
         return answer.count
 
     async def stop_providing(self, key: bytes) -> None:
-        """Tell it no longer; what was told ends by itself."""
+        """Stop telling that this peer has `key`; what was told before expires by itself."""
         key = bytes_in("key", key)
         await self._ask(lambda token: seam.DhtProvide(token, key, True))
 
     async def find_providers(self, key: bytes, wanted: int = 3) -> list[Contact]:
-        """Peers that say they have `key`, those that most holders name first."""
+        """Peers that say they have `key`; a peer that more holders name comes earlier."""
         key = bytes_in("key", key)
         number_in("wanted", wanted, 1)
         answer = await self._ask(lambda token: seam.DhtFindProviders(token, key, wanted))
@@ -79,7 +80,7 @@ class Dht:
         return (await self._ask(lambda token: seam.DhtFindPeer(token, wanted))).contact
 
     async def find_peer_local(self, peer: str | PeerId) -> Contact | None:
-        """The same, only if it is among those this peer knows; no peer is asked."""
+        """As `find_peer`, but only among the peers that this one knows; no other peer is asked."""
         wanted = _peer(peer)
         return (await self._ask(lambda token: seam.DhtFindPeer(token, wanted, True))).contact
 
@@ -93,6 +94,8 @@ class Dht:
         if not self._enabled:
             raise UsageError("the DHT is off: set protocol.dht.enabled = true")
         answer = await self._runtime.ask(make)
+        if answer.outcome == "failed" and answer.reason:
+            raise DhtError(answer.reason)
         if answer.outcome == "dropped":
             if self._runtime.closed:
                 raise ClosedError("this peer is closed")

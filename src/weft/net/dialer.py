@@ -1,4 +1,4 @@
-"""Making connections: a few at a time, and not again at once where it failed.
+"""Making connections: a few at a time, and after a failure only when some time has passed.
 
 A peer that cannot be reached is remembered for a while (doubling with every failure), so that a
 view full of dead peers costs one attempt each and not one per message. A new address for the same
@@ -8,6 +8,7 @@ peer is tried at once.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -22,7 +23,7 @@ _REMEMBERED_MAX = 1_024  # guess: unreachable peers remembered
 
 
 class Backoff:
-    """Which contacts are not worth a dial right now."""
+    """Remembers the contacts that must not be dialled again yet, after failed dials."""
 
     def __init__(self, first_ms: int, most_ms: int) -> None:
         self._first_ms = first_ms
@@ -46,9 +47,9 @@ class Backoff:
 
 
 class Slots:
-    """How many connections are being made in this event loop, and which wait for a turn. Shared
-    by all its peers: a handshake costs a millisecond, and a thousand at once would make every
-    other one late."""
+    """How many connections are being made in this event loop, and which dials wait for a turn. All
+    peers of the loop share it: a handshake costs a millisecond, and a thousand at once would delay
+    everything else in the loop."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -118,12 +119,20 @@ class Dial:
         try:
             await loop.create_connection(lambda: self._connection, self._host, self._port)
         except (OSError, UnicodeError, ValueError) as error:
-            text = f"cannot reach {self._host} port {self._port}: {error}"
+            text = f"cannot reach {self._host} port {self._port}: {_reason(error)}"
             self._failed(self._connection, DialFault(text))
 
 
+def _reason(error: Exception) -> str:
+    """Why a dial failed; asyncio's own text of a refused connection repeats the address."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is not None and number > 0:
+        return os.strerror(number)
+    return str(getattr(error, "strerror", None) or error)  # a name that cannot be looked up, say
+
+
 class Dialer:
-    """Makes connections that are then on their own; at most `most` in one event loop."""
+    """Makes connections and forgets them once they are open; it makes at most `most` at once."""
 
     def __init__(
         self,
@@ -141,8 +150,8 @@ class Dialer:
         return len(self._dials)
 
     def start(self, connection: Connection, host: str, port: int) -> None:
-        """Dial now, or when it is its turn."""
-        connection.stop_clock()  # its time has not begun
+        """Dial now, or when the connection's turn comes."""
+        connection.stop_clock()  # until its turn comes
         dial = self._dials[connection] = Dial(connection, host, port, self._begun, self._failed)
         self._slots.enter(dial, self._most)
 

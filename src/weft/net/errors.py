@@ -1,4 +1,4 @@
-"""What can go wrong on a real network, by name.
+"""The errors of a real network.
 
 Two families. A `WeftError` reaches the caller and its text says what to do about it. A `Fault`
 is the reason why one connection ended: it is counted under its `counter`, logged, and harms
@@ -16,7 +16,7 @@ from weft.ids import BadId
 T = TypeVar("T")
 
 SECONDS_MAX = 1e9
-"""Thirty years; a longer timeout, such as `math.inf`, is taken for this one."""
+"""Thirty years; a longer timeout, such as `math.inf`, counts as this one."""
 
 
 class ConfigError(WeftError):
@@ -28,7 +28,7 @@ class IdentityError(WeftError):
 
 
 class UsageError(WeftError, ValueError):
-    """A topic, address or payload that cannot be used."""
+    """An argument that cannot be used, or a call that does not fit the peer's settings or state."""
 
 
 def usable(parse: Callable[[str], T], text: str) -> T:
@@ -36,7 +36,7 @@ def usable(parse: Callable[[str], T], text: str) -> T:
     if not isinstance(text, str):
         raise UsageError(f"expected a text, not {type(text).__name__} ({text!r:.60})")
     try:
-        return parse(str.__str__(text))  # of an Enum, say: encoders take plain texts alone
+        return parse(str.__str__(text))  # a plain `str` also of an Enum: encoders need one
     except BadId as error:
         raise UsageError(str(error)) from error
 
@@ -59,12 +59,12 @@ class ClosedError(WeftError):
 
 
 class IsolatedError(WeftError, TimeoutError):
-    """The peer met no other in time; the text says what each address to join by came to."""
+    """The peer met no other in time; the text says why each address to join by did not answer."""
 
 
 class NotConfirmed(WeftError):
-    """A publish did not come to what its caller asked to be sure of; `outcome` says what it came
-    to, as in a receipt, or "timeout"."""
+    """An event did not get as far as `confirm` asked; `outcome` says how far it got, as in a
+    receipt, or is "timeout"."""
 
     def __init__(self, text: str, outcome: str) -> None:
         super().__init__(text)

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 
 class Histogram(Protocol):
-    """How often a quantity was within which bounds."""
+    """A histogram as this module reads it; `metrics.Histogram` is one."""
 
     total: float  # of all values
 
@@ -36,22 +36,23 @@ LABELLED = {
     "history_refused_": ("history_refused", ("reason",)),
     "dht_store_": ("dht_store", ("verdict",)),
 }
-"""Beginnings of counters' names, the metric that they belong to, and the labels that the rest of
-the name is; of two labels, the first is what stands before the rest."""
+"""By the beginning of a counter's name: the metric that the counter belongs to, and its labels. The
+rest of the name is the value of the label; of two labels, the first has the last word of the
+beginning."""
 
 HELP = {
     "access_points": "Access points to other topics that this peer knows",
     "access_points_stale": "Access points that took no event or newcomer in time, or were lost",
-    "agains_received": "Events that came again in another of their topics",
+    "agains_received": "Notes that an event received before was also published in another topic",
     "answers_refused": "Long answers kept back from peers that had had their share",
     "confirm_foreign": "Questions about events that are not the asker's own, left unanswered",
     "delivery_seconds": "From publishing, by the publisher's clock, until an event is delivered",
-    "dht_disbelieved": "Peers whose words a lookup dropped, as they proved wrong",
+    "dht_disbelieved": "Peers whose answers a lookup dropped, as they proved wrong",
     "dht_lookup_hops": "Hops that finished lookups of the DHT took, over all of them",
     "dht_lookup_requests": "Requests that finished lookups of the DHT sent, over all of them",
     "dht_lookups": "Lookups of the DHT that were finished",
     "dht_probes": "Checks whether a peer in a routing table is still there",
-    "dht_provided_dropped": "Keys that this peer provides no more, as it provides too many",
+    "dht_provided_dropped": "Keys that this peer stopped providing, as it provides too many",
     "dht_providers_evicted": "Providers forgotten to make room for others",
     "dht_refused_busy": "Lookups refused because too many waited",
     "dht_republished": "Values that were stored anew at the peers closest to them",
@@ -60,7 +61,7 @@ HELP = {
     "dht_store": "Values that others wanted stored here, by verdict",
     "dht_values_evicted": "Values dropped for others that are closer to this peer",
     "dht_values_refused": "Values in answers that are not valid for their key",
-    "duplicates": "Events that came once more",
+    "duplicates": "Copies of events that had come before",
     "early": "Events that came before an earlier one of their publisher, and waited for it",
     "equivocations": "Publishers found to have signed two different things under one number",
     "exchanges_put_off": "Exchanges of views put off while an answer is on a slow link",
@@ -73,12 +74,12 @@ HELP = {
     "history_caught_up": "Times this peer had read all that another member has of a topic",
     "history_gaps": "Events that others link to and this peer lacked",
     "history_given_up": "Events looked for that no peer had any more",
-    "history_got": "Missing events that the DHT held under their own names",
-    "history_hearsay": "Events looked for on another peer's word alone, which nobody had",
+    "history_got": "Missing events that were found in the DHT under their own CIDs",
+    "history_hearsay": "Events that only another peer had named, and that nobody had",
     "history_held_dropped": "Events dropped while they waited for a version of their topic",
-    "history_late": "Events that came after others that they are older than",
+    "history_late": "Events that came after events that are newer",
     "history_left_to_pages": "Pushed events left aside, because reading the past brings them",
-    "history_no_room": "Events refused because too many waited for what they link to",
+    "history_no_room": "Events refused because too many waited for their parents",
     "history_not_served": "Requests for stored events refused, as too many waited",
     "history_off": "Messages about history that came although this peer keeps none",
     "history_paced": "Requests for stored events that were answered later, to save work",
@@ -86,16 +87,16 @@ HELP = {
     "history_plain": "Events of publishers that keep no history, passed on without being stored",
     "history_provided": "Segments of topics that this peer told the DHT it provides",
     "history_pruned": "Events dropped by retention",
-    "history_put": "Small events of this peer's own that it had the DHT hold",
+    "history_put": "Small events of this peer's own that it stored in the DHT",
     "history_records_renewed": "Topic records signed anew before they expire",
     "history_refused": "Blocks refused, by reason",
-    "history_sources_failed": "Members that did not answer with stored events, or not usably",
+    "history_sources_failed": "Members that sent no stored events when asked, or unusable ones",
     "history_store_failed": "Events that could not be made durable",
     "history_unasked": "Answers about history that this peer had not asked for",
-    "history_versions_adopted": "Versions of topics that this peer went over to",
-    "history_versions_beside": "Versions of topics found to be made at the same time as another",
-    "history_versions_merged": "Versions of topics made here to join others made at one time",
-    "history_wants_refused": "Missing events not looked for, as too many were",
+    "history_versions_adopted": "Newer versions of topics that this peer goes by now",
+    "history_versions_beside": "Versions of topics that another owner made at the same time",
+    "history_versions_merged": "Versions of topics made here to merge versions made at one time",
+    "history_wants_refused": "Missing events not looked for, as too many others were",
     "hits_avoided": "Access points named to a search that had asked for others",
     "isolated": "1 while this peer knows no other",
     "links_least": "Links in the topic that has the fewest",
@@ -108,9 +109,9 @@ HELP = {
     "lookups": "Searches for subscribers of a topic",
     "lookups_empty": "Searches for subscribers of a topic that found none",
     "losses_asked": "Times missing events were asked of the last member that announced them",
-    "missing_forgotten": "Announced events not waited for, as too many were",
+    "missing_forgotten": "Announced events not waited for, as too many others were",
     "missing_passed": "Events of a publisher not waited for any longer, so that later ones pass",
-    "names_silent": "Peers that never answered, held against those that named them",
+    "names_silent": "Peers that never answered, counted against the peers that named them",
     "net_accepts": "Connections that others made",
     "net_bytes_received": "Bytes received, after TLS",
     "net_bytes_sent": "Bytes sent, before TLS",
@@ -118,7 +119,7 @@ HELP = {
     "net_connections_held": "Open connections that are kept, for links",
     "net_delivered": "Notifications handed to subscriptions",
     "net_dials": "Connections that this peer tried to make",
-    "net_dials_for_message": "Connections that this peer tried to make, by their message",
+    "net_dials_for_message": "Connections that this peer tried to make, by the message to send",
     "net_dials_in_progress": "Connections that are being made",
     "net_dropped_messages": "Messages that did not leave, by what they carried and why",
     "net_events_dropped": "Messages with events that did not leave",
@@ -126,14 +127,14 @@ HELP = {
     "net_faults": "Connections that ended by a fault, by its kind",
     "net_frames_received": "Messages received",
     "net_frames_sent": "Messages sent",
-    "net_handler_errors": "Defects in weft that a message or a timer met",
+    "net_handler_errors": "Messages and timers that failed by a defect in weft; see the log",
     "net_handshakes_in_progress": "Handshakes of callers that are not finished",
     "net_idle_closes": "Connections closed because nothing used them",
     "net_key_clashes": "Times another process was found to use this peer's key",
     "net_notifications_dropped": "Notifications that an application did not take in time",
-    "net_opened": "Connections that came to be, from either side",
+    "net_opened": "Connections that were opened, by either side",
     "net_publish_waits_queue": "Publishes that waited for room in a queue",
-    "net_publish_waits_window": "Publishes from outside of a topic that waited for an answer",
+    "net_publish_waits_window": "Publishes without a subscription that waited for an answer",
     "net_queued_bytes": "Bytes that wait to be sent",
     "net_reads_held": "Times a connection was not read, as its events found a full queue",
     "net_store_errors": "Batches of events that could not be made durable",
@@ -141,18 +142,18 @@ HELP = {
     "net_writes": "Writes to sockets",
     "not_subscribed": "Messages about a topic that this peer is not subscribed to",
     "overlays_merged": "Times this peer took over the id of another overlay of its topic",
-    "parasites": "Events that came although this peer has no use for them",
+    "parasites": "Events of topics that this peer is not subscribed to",
     "partitions_found": "Times another overlay of a topic was met, or a lost member of it",
     "payload_bytes": "Sizes of delivered payloads",
-    "payloads_received": "Events that came over links, copies included",
+    "payloads_received": "Events that came over links, including copies",
     "peers_silent": "Peers given up because they did not answer pings",
     "published": "Events that this peer has published",
-    "publishes_refused": "Publishes into topics of others refused, as too many waited",
+    "publishes_refused": "Publishes without a subscription refused, as too many waited",
     "refused_by_name": "Runs of events refused because of the name of their topic",
-    "rejoins": "Times this peer asked peers of old to be taken in again",
-    "repaired": "Events that came as an answer to what was missing",
-    "repairs_duplicate": "Events that came as an answer and were there by then",
-    "routed_received": "Events from outside of a topic that were handed to this peer",
+    "rejoins": "Times this peer asked peers that it knew before to let it join again",
+    "repaired": "Missing events that came when this peer asked for them",
+    "repairs_duplicate": "Events that this peer had asked for and that had come meanwhile",
+    "routed_received": "Events that publishers without a subscription handed to this peer",
     "runs_received": "Messages that brought events",
     "size_estimates": "Estimates of how many peers there are",
     "stan_adopted": "Neighbours taken in because nobody else could find them",
@@ -164,11 +165,11 @@ HELP = {
     "topic_dht_demotions": "Times this peer stopped being a forwarder of a topic",
     "topic_dht_given_up": "Changes of role that took too long",
     "topic_dht_joins_aborted": "Attempts to join a topic that its forwarder did not accept",
-    "topic_dht_messages": "Messages sent to keep roles and regions",
+    "topic_dht_messages": "Messages sent to keep roles and regions up to date",
     "topic_dht_promotions": "Times this peer became a forwarder of a topic",
     "topic_dht_regions_full": "Regions of a topic that were too large to be told at once",
     "topic_dht_reliefs": "Times this peer took work from another that had more",
-    "topic_dht_secessions": "Times this peer forwards as its parent kept events back",
+    "topic_dht_secessions": "Times this peer became a forwarder as its parent kept events back",
     "tree_spared": "Neighbours asked not to push events, as others bring them earlier",
     "trees_circles": "Circles found in a tree, and opened",
     "trees_confirmed": "Times this peer asked a parent whether it is still its child",
@@ -239,7 +240,7 @@ def labelled(counter: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _help(name: str) -> str:
-    """A counter without a text (a test finds those) must not cost all the others."""
+    """The help text; a counter that lacks one, which a test finds, gets a general text."""
     return HELP.get(name, "Counted by the protocol")
 
 

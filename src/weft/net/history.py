@@ -55,7 +55,7 @@ Keys = str | Iterable[str]
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """What is known of an owned topic."""
+    """An owned topic, by the newest version that this peer knows."""
 
     topic: str
     cid: str  # of its newest version
@@ -91,15 +91,15 @@ class Owned:
         hierarchy: bool = False,
         made_from: str = "",
     ) -> str:
-        """Make a topic one's own; the CID of its first version. Owners may publish, and those
-        named in `publishers`, or `anyone`. Further `owners` may change it, too. With `hierarchy`
-        its subscribers also get the events of the sub-topics that are added to it.
+        """Make this peer the owner of a topic; returns the CID of the first version. The owners and
+        the peers in `publishers` may publish, or `anyone`. Further `owners` may change the topic,
+        too. With `hierarchy` its subscribers also get the events of sub-topics added to it.
 
-        `made_from` is another topic, anybody's, or the CID of a version of it: what is known here
-        of its stream comes before the new topic's own (`History.read_through`).
+        `made_from` is another topic, of any owner, or the CID of a version of it: the part of its
+        stream that is known here comes before the new topic's own (`History.read_through`).
 
-        A topic whose name carries this peer's key (`name`) is its own for every peer; of any other
-        name each peer believes the owners that its user told it (`follow`)."""
+        If the name carries this peer's key (`name`), every peer knows the owner; for any other name
+        each peer believes the owners that its user told it (`follow`)."""
         usable(parse_plain_topic, topic)
         change = partial(
             seam.ChangeTopic,
@@ -113,23 +113,23 @@ class Owned:
         return await self._change(topic, change)
 
     def _version(self, named: str) -> Cid:
-        """The version of a topic that is named by the topic or by itself."""
+        """The version that a CID names, or the newest known version of a topic."""
         if not text_in("made_from", named).startswith("/"):
             return usable(parse_cid, named)
         info = self.info(named)
         if info is None:
             raise HistoryError(
-                f"no version of {named} is known here, to make a topic from: follow its owners"
+                f"no version of {named} is known here to make a topic from; follow its owners first"
             )
         return parse_cid(info.cid)
 
     async def allow(self, topic: str, publishers: Keys) -> str:
-        """Let others publish; the CID of the new version."""
+        """Let other peers publish, too; the CID of the new version."""
         allowed = _keys("publishers", publishers)
         return await self._change(topic, partial(seam.ChangeTopic, allow=allowed))
 
     async def revoke(self, topic: str, publishers: Keys) -> str:
-        """Let others publish no longer; what they published so far stays."""
+        """Stop letting these peers publish; the events they have published stay."""
         revoked = _keys("publishers", publishers)
         return await self._change(topic, partial(seam.ChangeTopic, revoke=revoked))
 
@@ -138,7 +138,7 @@ class Owned:
         return await self._change(topic, partial(seam.ChangeTopic, anyone=anyone))
 
     async def add_subtopic(self, topic: str, segment: str) -> str:
-        """Hang `topic/segment` under a topic; it is made where there is none."""
+        """Add the sub-topic `topic/segment` to a topic; it is made if it does not exist."""
         usable(parse_topic, f"{topic}/{segment}")
         return await self._change(topic, partial(seam.ChangeTopic, sub_topic=segment))
 
@@ -153,33 +153,34 @@ class Owned:
         return "granted" if answer.outcome == "stored" else "waiting"
 
     def name(self, path: str) -> str:
-        """The name of a topic that is this peer's without anybody's word: `name("/orders")` is
-        `/~12D3KooW.../orders`. Every peer knows the owner from the name."""
+        """A name that carries this peer's key: `name("/orders")` is `/~12D3KooW.../orders`. Every
+        peer knows the owner from such a name."""
         return usable(lambda text: owned_name(self._machine.me.peer, text), path)
 
     def claims(self, topic: str) -> list[tuple[str, ...]]:
-        """The peers that say that they own a topic, of which nothing proves it: `follow` those that
-        you believe."""
+        """The peers that say that they own a topic, without a proof: `follow` those that you
+        believe."""
         name = usable(parse_topic, topic)
         found = self._machine.history.ownership.claims(name) if self._machine.history else []
         return [tuple(map(peer_text, holders)) for holders in found]
 
     def believed(self, topic: str) -> tuple[str, ...]:
-        """The peers whose word on a topic counts here: by its name, by a topic above, or because
-        they are followed. None are known where anybody may publish."""
+        """The owners of a topic that this peer goes by: from its name, from a topic above it, or
+        because they are followed. Empty if none are known; then anybody may publish."""
         name = usable(parse_topic, topic)
         history = self._machine.history
         holders = history.versions.holders(name) if history is not None else None
         return tuple(map(peer_text, holders or ()))
 
     async def follow(self, topic: str, owners: Keys) -> bool:
-        """Believe these owners (all of them) and no other peer about a topic. Says whether its
-        newest version is known already; subscribers hear of it, others find it in the DHT."""
+        """Believe these owners (name all of them) and no other peer about a topic. Returns whether
+        its newest version is known already; if not, a subscriber gets it from other members, and
+        any other peer from the DHT."""
         name, holders = usable(parse_topic, topic), _keys("owners", owners)
         if not holders:
             raise UsageError("following a topic needs its owners' peer ids")
         answer = await self._runtime.ask(lambda token: seam.FollowTopic(token, name, holders))
-        if answer.outcome == "refused":
+        if answer.outcome in ("refused", "failed"):
             raise HistoryError(answer.reason)
         return answer.outcome == "found"
 
@@ -191,7 +192,7 @@ class Owned:
         return cid_text(Cid(answer.value))
 
     def info(self, topic: str) -> TopicInfo | None:
-        """What is known of a topic, None if it has no known owner."""
+        """The owners and the newest version of a topic; None if it has no known owner."""
         history = self._machine.history
         if history is None:
             raise HistoryError("owned topics need a store: open the peer with store=…")
@@ -227,7 +228,7 @@ def info_of(
 
 
 class History:
-    """What a peer's store holds."""
+    """The events and documents in a peer's store, to read and to export."""
 
     def __init__(self, store: Store | None, machine: Machine, dht: Dht) -> None:
         self._store = store
@@ -250,14 +251,14 @@ class History:
     def read_through(
         self, topic: str, since: Since = "beginning", limit: int | None = None
     ) -> Iterator[SealedEvent]:
-        """The same, after the events of the topic that this one was made from, which are stored
-        here under that topic's name: subscribe to it to have them."""
+        """As `read`, but the events of the topic that this one was made from come first, as far as
+        they are stored here: subscribe to that topic to have them."""
         events = read_through(self.store, usable(parse_topic, topic), since)
         return islice(events, _limit(limit))
 
     async def get(self, path: str) -> object:
-        """What a merkle path leads to: a value, or a whole document. With a DHT, blocks that are
-        not here are fetched; each is checked."""
+        """The value or the document that a merkle path (`CID/field/…`) leads to. With a DHT, blocks
+        that are not stored here are fetched; each is checked."""
         path = text_in("the path", path)
         fetched: dict[Cid, bytes] = {}
         while True:
@@ -276,7 +277,7 @@ class History:
                 raise UsageError(str(error)) from error
 
     def _block(self, cid: Cid) -> bytes | None:
-        """Stored, or on its way to the store."""
+        """A block that is stored, or on its way to the store."""
         history = self._machine.history
         return history.server.block(cid) if history is not None else self.store.get(cid)
 

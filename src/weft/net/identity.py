@@ -8,10 +8,10 @@ same path end up with one key and no key is overwritten.
 Beside a key file weft keeps `<key>.incarnation`, the number of the identity's last life, so that
 lives are numbered upwards even when the clock is set back between two of them.
 
-One key is one peer: two processes that speak in its name take each other's connections away, and
-what one of them publishes the other takes for its own. So a running peer holds a lock on its key
-file, which ends with its process, and a second one is refused. (A copy of the key elsewhere is
-found out on the network: `pool.py`.)
+One key is one peer: two processes with the same key would end each other's connections, and each
+would take the other's events for its own. So a running peer holds a lock on its key file, which
+ends with its process, and a second peer is refused. (`pool.py` notices a copy of the key on another
+machine.)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Identity:
         self._key = key
         # libsodium signs in 19 µs, `cryptography` in 32 (measured), with the same result.
         _, self._secret = crypto_sign_seed_keypair(key.private_bytes_raw())
-        self._locked: BinaryIO | None = None  # the key file, while a peer lives with it
+        self._locked: BinaryIO | None = None  # the key file, while a running peer holds it
         self.path = path
         self.peer = PeerId(
             key.public_key().public_bytes(
@@ -106,8 +106,8 @@ class Identity:
         return crypto_sign(data, self._secret)[:SIGNATURE_BYTES]
 
     def hold(self) -> None:
-        """A peer begins to live with this key; `IdentityError` if another one does, on this
-        machine and from the same file."""
+        """Lock the key for one peer; `IdentityError` if another peer on this machine runs with the
+        same file."""
         if self.path is None:
             return
         stranger = private.stranger_on_the_way(self.path)
@@ -122,7 +122,7 @@ class Identity:
             self._locked = file
 
     def release(self) -> None:
-        """The peer's life is over."""
+        """Unlock the key: its peer has closed."""
         if self._locked is not None:
             self._locked.close()
             self._locked = None

@@ -1,16 +1,15 @@
-"""The life of a peer, for programs that look after one: `Peer.events`, `Peer.joined`.
+"""The life of a peer, for programs that watch it: `Peer.events`, `Peer.joined`.
 
     async for event in peer.events():
         if event.kind == "isolated":
             alarm("this peer has lost everybody")
 
-It also writes the log's lines about what keeps a peer alone: an address to join by that does not
-answer, another peer or another network there, an address told to others that they cannot dial.
+It also warns in the log of what keeps a peer alone: an address to join by that does not answer,
+another peer or another network at that address, an own address that others cannot dial.
 
-Whether a peer is isolated is the machine's to know, and changes by many messages. So while a
-program watches, the driver has it looked at after each step of the machine; where none does, that
-costs nothing. A watcher that does not read loses the oldest events; the next one says how many
-(`missed`).
+The state machine knows whether the peer is isolated, and many messages may change that. So the
+driver calls `look` after each step of the machine, but only while a program watches. A watcher that
+does not read loses the oldest events; the next event says how many (`missed`).
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class LifeEvents:
 
 
 class Life:
-    """What happens to one peer, told to its watchers and in the log."""
+    """Tells the watchers of one peer, and the log, what happens to it."""
 
     def __init__(
         self,
@@ -128,8 +127,8 @@ class Life:
         self._me = me
         self._isolated = isolated
         self._newest = newest
-        self._told: bool | None = None  # what watchers know of it; None: there was none
-        self._watchers: WeakSet[LifeEvents] = WeakSet()  # one that is not read on goes away
+        self._told: bool | None = None  # the `isolated` that watchers know; None: no watcher yet
+        self._watchers: WeakSet[LifeEvents] = WeakSet()  # one that its program forgot goes away
         self.watched = False  # then `look` is wanted after each step of the machine
         self._patience: asyncio.TimerHandle | None = None
         self._given: dict[PeerId, Contact] = {}  # addresses to join by
@@ -153,7 +152,7 @@ class Life:
         return watcher
 
     async def joined(self, seconds: float | None) -> None:
-        """Until this peer knows another; `IsolatedError` says why it does not."""
+        """Wait until this peer knows another; `IsolatedError` says why it does not."""
         seconds = seconds_in(seconds)
         try:
             async with asyncio.timeout(seconds):
@@ -178,7 +177,7 @@ class Life:
 
     def _reasons(self) -> str:
         if not self._given:
-            return ": it was given no address to join by"
+            return ": no address to join by was given"
         gone = self._answered - self._unanswered.keys()
         found = self.unanswered | {
             contact_text(self._given[peer]): "answered before, and has gone"
@@ -190,8 +189,8 @@ class Life:
     # --- for the driver -------------------------------------------------------------------------
 
     def joining(self, contacts: Iterable[Contact], patience_s: float = _JOIN_S) -> None:
-        """The peer enters the network by these; those that do not answer for so long are named in
-        the log."""
+        """The peer enters the network by these contacts; the log names those that have not answered
+        after `patience_s`."""
         entries = {one.peer: one for one in contacts if one.peer != self._me.peer}
         self._given |= entries
         self._unanswered |= entries
@@ -240,7 +239,7 @@ class Life:
     # --- looking --------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """The machine has taken a step: does the peer know another now, or none any more?"""
+        """Tell watchers if the machine's last step has made the peer isolated, or ended that."""
         self.watched = bool(self._watchers)
         isolated = self._isolated()
         if self.watched and isolated != self._told:
@@ -260,13 +259,13 @@ class Life:
             log.warning("%s, to join by, has not answered for %g s: %s", address, seconds, why)
 
     def _look_at_address(self, other: Contact) -> None:
-        """This peer's own address goes to others with every message that introduces it."""
+        """Warn once if this peer tells others a loopback address, and another machine is met."""
         if self._warned_of_loopback or not other.address or _is_loopback(other.address):
             return
         self._warned_of_loopback = True
         log.warning(
-            "others are told to reach this peer at %s, which only this machine can, and %s is on "
-            "another one: listen on an address that others can dial, or announce one",
+            "this peer tells others to reach it at %s, which works on this machine alone, but %s "
+            "is on another machine: listen on an address that others can dial, or announce one",
             self._me.address,
             other.address,
         )

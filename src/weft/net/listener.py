@@ -1,8 +1,9 @@
-"""Where a peer listens, what it tells others about that, and how many may call at once.
+"""Where a peer listens, which address it tells others, and how many may call at once.
 
-Callers come in by an `Acceptor`. asyncio's own servers try as often as the backlog is long when the
-process may open no more files, each time with a traceback in the log, and again after a second for
-each of these attempts: measured with 160 callers waiting, 0.2 of a core and 1 MB of log a second.
+An `Acceptor` takes callers in. asyncio's own servers do badly when the process may open no more
+files: they try as often as the backlog is long, each time with a traceback in the log, and again a
+second later for each attempt (measured with 160 callers waiting: 0.2 of a core and 1 MB of log a
+second).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from weft.net.timers import now_ms
 
 log = logging.getLogger("weft.net")
 
-_ACCEPTED_AT_ONCE = 64  # guess: then everything else of the loop has its turn
-PAUSE_S = 1.0  # guess: before callers are tried again where there was no room for one
-_NOTICES_MAX = 256  # guess: peers and matters remembered that a line was written about
+_ACCEPTED_AT_ONCE = 64  # guess: callers taken in before the rest of the loop has its turn
+PAUSE_S = 1.0  # guess: pause after the process could open nothing for a caller
+_NOTICES_MAX = 256  # guess: peers and matters that a line was written about
 _NOTICE_MS = 1_000  # guess: between two lines about what others do
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The process, or the whole system, can open nothing more at the moment."""
 _HOST = re.compile(r"[\w.:%-]+")
-"""What may be the name or the number of a host."""
+"""The form of a host's name or IP address."""
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
@@ -56,8 +57,8 @@ def bind(listen: str, announce: str = "") -> tuple[socket.socket, str]:
     everywhere = _is_unspecified(host)
     if everywhere and not announce:
         raise ListenError(
-            f"listening on {host} is not an address others can dial: "
-            "set 'announce' to the host name or address they shall use"
+            f"{host} is not an address that others can dial: "
+            "say with 'announce' (--announce) which host name or address they shall use"
         )
     try:
         listener = bound(host, port)
@@ -73,7 +74,7 @@ def bind(listen: str, announce: str = "") -> tuple[socket.socket, str]:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket with this name, which does not listen yet.
+    """A socket bound to this address, which does not listen yet.
 
     The protocol is named, because asyncio sends small pieces at once (TCP_NODELAY) only on sockets
     whose protocol is known to be TCP. Otherwise the body of each answer waits until its head is
@@ -120,8 +121,8 @@ def _is_ip(host: str) -> bool:
 
 
 class Acceptor:
-    """Takes callers in from a bound socket, and gives each a protocol. While nothing more can be
-    opened it lets them wait in the system's queue, and says so once."""
+    """Takes callers in from a bound socket, and gives each a protocol. While the process can open
+    no more files, callers wait in the system's queue; the log says so once."""
 
     def __init__(self, listener: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
         self._listener = listener
@@ -133,7 +134,7 @@ class Acceptor:
         self.closed = False
 
     def open(self, backlog: int) -> None:
-        """Begin to listen; so many may wait to be taken in."""
+        """Begin to listen; at most `backlog` callers may wait to be taken in."""
         self._listener.setblocking(False)
         self._listener.listen(backlog)
         self._resume()
@@ -175,8 +176,8 @@ class Acceptor:
         task.add_done_callback(self._entering.discard)
 
     async def close(self) -> None:
-        """Listen no longer. Callers that were taken in get their protocol first: they would hang on
-        a socket that nothing closes."""
+        """Stop listening. Callers that were taken in get their protocol first, because nothing else
+        would close their sockets."""
         if self.closed:
             return
         self.closed = True
@@ -192,9 +193,8 @@ class Admission:
     """The callers that have not proven themselves yet, oldest first.
 
     An unproven caller costs a socket and, once it speaks, a TLS handshake. Their number is bounded,
-    in all and per address; when the bound is reached the one that has taken longest makes room.
-    Honest callers are through within milliseconds, so under a flood of silent callers the
-    silent ones go.
+    in all and per address; when the bound is reached, the caller that has taken longest makes room.
+    Honest callers are done within milliseconds, so under a flood the silent callers go.
     """
 
     def __init__(self, most: int, most_per_ip: int) -> None:
@@ -229,13 +229,12 @@ class Admission:
 
 
 class Unfinished:
-    """What is held of frames that have not come whole, over all connections.
+    """The bytes of unfinished frames, over all connections.
 
-    Any peer may send a large frame, and nothing else can be done with a part of one than to keep
-    it: a hundred callers with all but the last byte of a largest frame held 430 MB. The bytes are
-    bounded in all. When there are more, the frame goes that has taken longest, with its connection:
-    an honest one is through within moments, so under an attack the attackers' go. Peers that this
-    one is linked to go last.
+    A part of a frame must be kept until the rest comes: a hundred callers that each sent all but
+    the last byte of a largest frame made a peer hold 430 MB. So the bytes are bounded in all. When
+    there are more, the frame that has taken longest goes, with its connection: an honest frame is
+    complete within moments, so under an attack the attackers' frames go. Linked peers go last.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -246,7 +245,7 @@ class Unfinished:
     def note(
         self, connection: Connection, size: int, linked: Callable[[Connection], bool]
     ) -> Connection | None:
-        """So many bytes are held for a connection; returns the one that must go, if any."""
+        """A connection holds `size` bytes now; returns the connection that must go, if any."""
         self.bytes += size - self._held.get(connection, 0)
         if not size:
             self._held.pop(connection, None)
@@ -259,15 +258,15 @@ class Unfinished:
 
 
 class Notices:
-    """Lines in the log about what others do: one for each peer and matter, and not more than one
-    in a while, so that nobody can fill the log."""
+    """Warnings in the log about other peers: one for each peer and matter, and at most one a
+    second, so that nobody can fill the log."""
 
     def __init__(self) -> None:
         self._said: BoundedDict[tuple[str, str], None] = BoundedDict(_NOTICES_MAX)
         self._next_ms = 0
 
     def say(self, other: str, matter: str, text: str) -> None:
-        """`other` is the peer, or the address, that it is about."""
+        """Write a line; `other` is the peer, or the address, that it is about."""
         now = now_ms()
         if (other, matter) in self._said or now < self._next_ms:
             return

@@ -1,12 +1,12 @@
 """Finding peers on a local network by multicast DNS (RFC 6762, RFC 6763): `weft peer --mdns`.
 
 Each peer registers itself as a service of the kind `_weft._tcp.local.`, with its address and the
-name of its network, and looks for others of that kind. Those of its own network it joins by, as by
-an address that its user gave: the first few, and any while it knows no other.
+name of its network, and looks for others of that kind. It joins by peers of its own network, as by
+an address that its user gave: by the first few, and by any while it knows no other peer.
 
-What others say here is believed no more than an address that a stranger gives: it names a key, and
-the peer behind it must prove that it has that key. Anyone on the local network can see that this
-peer is here; so it is only done on demand.
+An address found here is trusted no more than one from a stranger: it names a key, and the peer
+behind it must prove that it has that key. Anyone on the local network can see this peer; so it
+registers itself only on demand.
 
 Needs the package `zeroconf` (the extra `mdns`).
 """
@@ -27,7 +27,7 @@ log = logging.getLogger("weft.net")
 
 KIND = "_weft._tcp.local."
 JOINED_MAX = 3
-"""guess: peers to join by where there are many; the network tells of the others."""
+"""guess: enough peers to join by; the peer learns of the others from them."""
 _ANSWER_MS = 3_000
 _SEEN_MAX = 4_096  # guess: services looked at; an endless stream of new ones is no local network
 
@@ -45,7 +45,7 @@ class LocalNetwork:
         self._joined = 0
 
     async def __aenter__(self) -> LocalNetwork:
-        # A peer that only this machine can dial is told of on this machine alone.
+        # A peer that only this machine can dial is announced on this machine alone.
         here = ["127.0.0.1"] if _is_loopback(self._host) else InterfaceChoice.All
         self._zeroconf = AsyncZeroconf(interfaces=here)
         await self._zeroconf.async_register_service(self._service(), allow_name_change=True)
@@ -95,7 +95,7 @@ class LocalNetwork:
             self.found(info.decoded_properties)
 
     def found(self, told: dict[str, str | None]) -> None:
-        """Another peer is here; this is what it tells of itself."""
+        """Another peer was found; `told` is what it says of itself."""
         address = told.get("address") or ""
         if told.get("network") != self._peer.config.network.name or self._peer.closed:
             return

@@ -1,13 +1,12 @@
-"""What the network driver counts, and how Prometheus reads it: as text, over a tiny HTTP endpoint.
+"""The network driver's counters, and a small HTTP endpoint for Prometheus.
 
 The endpoint answers `GET /metrics` (and `HEAD`) and nothing else, reads at most a few kilobytes of
-request and gives up on slow callers. It has no authentication: bind it to loopback, which is what
-is done when only a port is given.
+request and gives up on slow callers. It has no authentication: bind it to loopback, which is the
+default when only a port is given.
 
-A web page in a browser on this machine may have a name of its own lead to this machine's address
-(DNS rebinding), and then read what is served here. The browser says in `Host` which name it was
-given, so only names that lead here for sure are answered: loopback's, the address that was called,
-and those that the settings name.
+A web page in a browser on this machine may make its own name lead to this machine's address (DNS
+rebinding), and then read the metrics. The browser says in `Host` which name it was given, so only
+trusted names are answered: loopback's, the address that was called, and those in the settings.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _DROPS = ("queue full", "peer lost", "disconnected", "too large", "unreachable")
 
 
 class Histogram:
-    """How often a quantity was within which bounds."""
+    """Counts values by bounds: how many were at most each bound."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -53,7 +52,7 @@ class Histogram:
         self.total += value * times
 
     def cumulated(self) -> list[tuple[str, float]]:
-        """For each bound, how many values were not above it; the last has none."""
+        """For each bound, how many values were not above it; the last bound is infinite."""
         names = [*map(str, self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True))
 
@@ -94,8 +93,8 @@ class Counters:
     sizes: Histogram = field(default_factory=lambda: Histogram(_BYTES))
 
     def observe(self, seconds: float, sizes: Sequence[int]) -> None:
-        """Events with payloads of these sizes were delivered, so long after they were published. A
-        clock behind the publisher's makes that negative, and it counts as none."""
+        """Events with payloads of these sizes were delivered, `seconds` after they were published.
+        A clock behind the publisher's makes that negative, which counts as 0."""
         self.latencies.add(max(0.0, seconds), len(sizes))
         if sizes.count(sizes[0]) == len(sizes):  # nearly always
             self.sizes.add(sizes[0], len(sizes))
@@ -199,7 +198,7 @@ class Endpoint:
         words = first.split(" ")
         if _host(fields) not in (*self._hosts, called):
             status = "421 Misdirected Request"
-            body = b"no such host here; network.metrics_hosts names those that are\n"
+            body = b"unknown host name; network.metrics_hosts lists the names that are served\n"
         elif len(words) == 3 and words[0] in _READS and words[1].split("?")[0] == "/metrics":
             status, body = "200 OK", self._text().encode()
         else:
@@ -212,8 +211,8 @@ class Endpoint:
 
 
 def _host(fields: Sequence[str]) -> str:
-    """The name that a caller thinks it speaks to, without the port; empty unless there is exactly
-    one."""
+    """The name in a request's `Host` header, without the port; empty unless there is exactly one
+    such header."""
     values = [
         value
         for name, _, value in (field.partition(":") for field in fields)

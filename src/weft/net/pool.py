@@ -1,21 +1,20 @@
 """All connections of one peer: one per other peer, whatever the number of topics.
 
 - A message to a peer that is not connected waits in that peer's queue while it is dialled.
-- Whatever is queued during one turn of the event loop leaves in one write per connection.
+- All messages queued during one turn of the event loop leave in one write per connection.
 - If two peers dial each other at once, the connection dialled by the smaller peer id stays. Its
   dialler lets the other one wait until its own dial has succeeded or failed; the larger id gives
   up its dial as soon as the other's arrives (and so does the smaller one if its dial has not even
   begun, so that no two wait for each other). No message was sent yet on a connection that goes.
 - A held connection stays. Any other is closed once nothing has crossed it for a while, and the
   one idle longest goes first when there are too many.
-- Queues are bounded; what finds no room is dropped, counted and traced. A peer that stays over the
-  hard limit is disconnected. The queues to peers without a link are bounded together as well (fifty
-  callers that asked much and read nothing made a peer hold 410 MB): when they hold more, the one
-  goes that has been behind longest.
-- `lost` is told when a connection broke, ended while it was held, or could not be made; never for
-  a connection closed for idleness. It is told later than now (a send that cannot be made is found
-  out within the machine's own step), once for several losses, and not at all if the peer has called
-  back in the meantime.
+- Queues are bounded; messages that find no room are dropped, counted and traced. A peer that stays
+  over the hard limit is disconnected. The queues to peers without a link are bounded together as
+  well (fifty callers that asked much and read nothing made a peer hold 410 MB): when they hold
+  more, the peer that has been behind longest is disconnected.
+- `lost` is called when a connection broke, ended while it was held, or could not be made; never for
+  a connection closed for idleness. It is called after the machine's current step (a send may fail
+  within it), once for several losses, and not at all if the peer has called back meanwhile.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Remote(Struct, eq=False):
 
     @property
     def called_from(self) -> str:
-        """The address that it called from; nothing, if this peer called it."""
+        """The IP address that the other peer called from; empty if this peer dialled it."""
         connection = self.connection
         return "" if connection is None or connection.dialled else connection.remote_ip
 
@@ -158,11 +157,11 @@ class Outbox:
         return remote if crowded else None
 
     def gather(self) -> None:
-        """A flush is made anyway: the loop need not be asked for one."""
+        """The caller will flush by itself: do not ask the loop for a flush."""
         self._flush_due = True
 
     def _has_room(self, remote: Remote, message: Message, size: int) -> bool:
-        """The queue is over the soft limit: may this message still enter?"""
+        """Whether a queue over the soft limit takes this message; if not, it is dropped."""
         settings = self._settings
         if size > settings.frame_bytes_max + codec.HEADER_BYTES:
             self.drop(remote.peer, message, "too large")
@@ -183,7 +182,7 @@ class Outbox:
         return False
 
     def flush(self) -> None:
-        """One write to each connection that something is queued for."""
+        """Write all queued frames, with one write to each connection."""
         self._flush_due = False
         dirty, self._dirty = self._dirty, []
         for remote in dirty:
@@ -214,7 +213,7 @@ class Outbox:
     # --- dropping -----------------------------------------------------------------------------
 
     def drop(self, peer: PeerId, message: Message, reason: str) -> None:
-        """Nothing is dropped without being counted and traced."""
+        """Count and trace a message that is dropped."""
         self._unsent += isinstance(message, PAYLOAD_KINDS)
         self._counters.dropped(message, reason)
         if self._tracer is not None:
@@ -226,7 +225,7 @@ class Outbox:
         return unsent
 
     def drop_queue(self, remote: Remote, reason: str) -> None:
-        """Nothing more will be sent to this peer."""
+        """Drop all frames queued for this peer."""
         for frame in remote.frames:
             message = codec.decode(frame[codec.HEADER_BYTES :])
             if not isinstance(message, codec.Goodbye):
@@ -247,7 +246,7 @@ class Outbox:
 
 
 class Handler(Protocol):
-    """What the pool's user is told."""
+    """The object that the pool reports to."""
 
     def received(self, connection: Connection, message: Message, size: int) -> None: ...
 
@@ -321,7 +320,7 @@ class Pool:
         return full
 
     def at_once(self, act: Callable[[], None]) -> None:
-        """Write what `act` sends when it is done, and not a turn of the loop later."""
+        """Run `act`, and write all that it sends right after it, not a turn of the loop later."""
         self._outbox.gather()
         try:
             act()
@@ -329,8 +328,8 @@ class Pool:
             self._outbox.flush()
 
     def _shed(self) -> None:
-        """Much is queued: see whether it is for peers without a link. One of these then goes, with
-        what waits for it."""
+        """If too much is queued for peers without a link, disconnect the slowest of them and drop
+        its queue."""
         strangers = [
             one for one in self._remotes.values() if one.frames and one.peer not in self._held
         ]
@@ -388,8 +387,8 @@ class Pool:
         return connection
 
     def accept(self) -> Connection:
-        """The protocol factory of the listening socket. The system may have accepted a caller just
-        before the socket was closed; it is turned away."""
+        """The protocol factory of the listening socket. A caller that the system accepted just
+        before the socket was closed is turned away."""
         connection = self._new_connection(None)
         if self._closed:
             connection.abort()
@@ -400,7 +399,7 @@ class Pool:
         self._resume(connection.expected)
 
     def _dial_failed(self, connection: Connection, fault: Fault) -> None:
-        """Before there was a TCP connection; later on, `ended` is told."""
+        """A dial failed before there was a TCP connection; later failures come by `ended`."""
         connection.abort()
         self.gone(connection)
         self.ended(connection, fault, str(fault))
@@ -420,7 +419,8 @@ class Pool:
         return True
 
     def _has_room_for(self, caller: Connection) -> bool:
-        """Whether one more may call, from its address and in all; if need be another goes."""
+        """Whether there is room for one more caller, from its address and in all; an idle
+        connection is closed for it if need be."""
         settings, everybody = self._settings, self._remotes.values()
         alike = [remote for remote in everybody if remote.called_from == caller.remote_ip]
         if len(alike) >= settings.connections_per_ip_max:
@@ -480,8 +480,8 @@ class Pool:
             self._adopt(remote, connection)
 
     def _meet_double(self, address: str) -> None:
-        """Another process speaks in this peer's name, says a caller with its key or a peer that
-        was called by both."""
+        """Another process uses this peer's key: it has called this peer, or a peer that both of
+        them have called says so."""
         self._counters.key_clashes += 1
         self._notices.say(
             address,
@@ -501,7 +501,7 @@ class Pool:
                 self.gone(dial)
 
     def _insist(self, remote: Remote) -> bool:
-        """Whether our dial goes before the call that came in meanwhile."""
+        """Whether our dial is preferred to the call that came in meanwhile."""
         dial = remote.dial
         return dial is not None and self._me < remote.peer and self._dialer.has_begun(dial)
 
@@ -552,7 +552,7 @@ class Pool:
         if isinstance(fault, GreetingFault):
             self._notices.say(other, "greeting", str(fault))
         elif isinstance(fault, RefusedFault) and not reason.endswith(_ROUTINE):
-            # A peer of version 1 says only so that it does not speak this one's.
+            # This is how a peer of version 1 says that it does not speak this peer's version.
             self._notices.say(other, "refused", f"peer {other} {reason}")
         elif reason.startswith(ELSEWHERE):
             self._meet_double(reason.removeprefix(ELSEWHERE))
@@ -591,7 +591,7 @@ class Pool:
     # --- losing peers ---------------------------------------------------------------------------
 
     def _lose(self, remote: Remote) -> None:
-        """The peer cannot be reached (any more): what waits for it is lost."""
+        """The peer cannot be reached (any more): drop its queue."""
         self._outbox.drop_queue(remote, "peer lost")
         self._forget(remote)
         self._tell_loss(remote.peer)
@@ -736,7 +736,7 @@ class Pool:
 
 
 def _behind_since(remote: Remote) -> tuple[bool, int, int]:
-    """Sorts first what has been over the soft limit longest; what is below it by its size."""
+    """A key that sorts first the peer over the soft limit longest, then by the size of queues."""
     since = remote.congestion.since
     return not since, since, -remote.queued
 

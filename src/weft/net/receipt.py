@@ -1,9 +1,8 @@
 """What became of a publish, and the answers to commands that callers wait for.
 
-What an application publishes in one turn of its loop is sent as one run, with one answer. A receipt
-points there, so that a publish whose receipt is not looked at costs next to nothing. To look at
-what only sending can tell (the event's number, the peers it went to) sends it; that a member
-spreads its own event is known before.
+Events that an application publishes in one turn of its loop are sent as one run, with one answer.
+Their receipts point to that answer, so that a receipt that nobody reads costs little. Reading what
+only sending can tell (the event's number, the peers it went to) sends the run at once.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from weft.protocol.seam import Answer, Outcome, Strength
 T = TypeVar("T")
 
 Became: TypeAlias = Outcome | Literal["alone", "sent", "taken"]
-"""What became of an event."""
+"""Outcomes of publishing an event; `Receipt` explains them."""
 Confirm: TypeAlias = Literal["accepted"] | Strength
-"""What a publisher wants to be sure of; see `Peer.publish`."""
+"""How far an event must get, for a publisher that waits for it; see `Peer.publish`."""
 CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
 _ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
@@ -34,7 +33,7 @@ UNANSWERED = Answer(0, "failed", reason="no answer: it could not be handled, see
 
 
 class Sent:
-    """What came of sending a run of events, for the receipts of all of them."""
+    """The result of sending a run of events, which the receipts of all of them share."""
 
     __slots__ = ("_answer", "_dropped", "_me", "_peers")
 
@@ -47,7 +46,7 @@ class Sent:
         self._dropped = dropped
 
     def send(self) -> None:
-        """Have what was gathered sent now, so that its answer is known."""
+        """Send the gathered run now, so that its answer is known; here it was sent already."""
 
     @property
     def outcome(self) -> Became:
@@ -59,7 +58,7 @@ class Sent:
         return "sent" if answer.contact is None or answer.contact.peer == self._me else "taken"
 
     def followed_by(self, answer: Answer) -> Sent:
-        """The same, with the answer that came later."""
+        """This result with the answer that came later."""
         taken = answer.contact is not None and answer.contact.peer != self._me
         return Sent(self._me, answer, 1 if taken else self.peers, self.dropped)
 
@@ -71,7 +70,7 @@ class Sent:
 
     @property
     def late(self) -> asyncio.Future[Answer] | None:
-        """Where the answer that follows will come, if one does."""
+        """The future of the later answer, if there will be one."""
         return None
 
     @property
@@ -86,16 +85,16 @@ class Sent:
 
 
 class Receipt(Struct, frozen=True, eq=False, gc=False):
-    """`outcome` is one of
+    """What became of one event. `outcome` is one of
 
     - ``taken``: this peer is not subscribed, and an access point, which is, has said that it has
       the event and spreads it in the topic;
     - ``sent``: this peer is subscribed and has sent the event to other members, which do not say
       what they do with it unless they are asked (`confirm`);
     - ``alone``: this peer is subscribed and knows no other peer of the topic. Its own subscriptions
-      got the event; members that it meets get it as far as it is recent, or with a store at all;
+      got the event; members that it meets later get it while it is recent, with a store always;
     - ``queued``: it is on its way to an access point, or there is no network yet; `final` waits
-      for what becomes of it;
+      for the outcome;
     - ``no_subscriber``: no subscriber to the topic was found;
     - ``dropped``: given up (no access point took it, or too many publishes were waiting);
     - ``failed``: it could not be stored (`reason` says why) and was not published;
@@ -120,7 +119,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def access_point(self) -> Contact | None:
-        """The peer that took it, where this one is not subscribed."""
+        """The peer that took the event, if this one is not subscribed."""
         return self._sent.answer.contact
 
     @property
@@ -146,7 +145,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def event_id(self) -> str:
-        """As in notifications and in the trace; empty if no event came to be."""
+        """The event's id, as in notifications and in the trace; empty if no event was made."""
         event = self.event
         return message_id(self.topic, event) if event is not None else ""
 
@@ -155,7 +154,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
         return contact_text(self.access_point) if self.access_point is not None else ""
 
     async def final(self) -> Receipt:
-        """Itself, or for a queued event the receipt that follows."""
+        """This receipt, or for a queued event the receipt with the final outcome."""
         final = self._final or self._sent.late
         if final is None:
             return self
@@ -164,18 +163,18 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
         return Receipt(self.topic, sent, self._place, None, self._above)
 
     def with_copies(self, copies: Sequence[Contact]) -> Receipt:
-        """Itself, and which other peers said that they have the event."""
+        """This receipt, with the other peers that said that they have the event."""
         named = tuple(peer_text(one.peer) for one in copies)
         return Receipt(self.topic, self._sent, self._place, self._final, self._above, named)
 
     @property
     def run(self) -> Run | None:
-        """What the event was sent in."""
+        """The run that the event was sent in."""
         return self._sent.answer.run
 
     async def confirmed(self, confirm: Confirm) -> Receipt:
-        """Itself if the event was accepted, or the receipt that follows; else `NotConfirmed`. For
-        more than "accepted" a queued event is waited for."""
+        """This receipt, or the final one, if the event was accepted; else `NotConfirmed`. For more
+        than "accepted" a queued event's final outcome is waited for."""
         receipt = self if confirm == "accepted" else await self.final()
         if receipt.outcome not in _ACCEPTED:
             raise NotConfirmed(receipt.in_words, receipt.outcome)
@@ -183,7 +182,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def in_words(self) -> str:
-        """For people."""
+        """The outcome as a text for people."""
         return {
             "taken": f"taken by {self.access_point_text}",
             "sent": f"sent to {self.peers} peers of the topic",
@@ -198,15 +197,15 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
         return [await level() for level in self._above]
 
     async def report(self) -> dict[str, object]:
-        """As `as_dict`, but where the event's own topic has no subscribers with what became of it
-        in those above, which is waited for."""
+        """As `as_dict`. If the event's own topic has no subscribers, "above" says what became of it
+        in the topics above, which is waited for."""
         report = self.as_dict()
         if self.outcome == "no_subscriber" and self._above:
             report["above"] = [level.as_dict() for level in await self.above()]
         return report
 
     def as_dict(self) -> dict[str, object]:
-        """What it says, ready for JSON."""
+        """The receipt, ready for JSON."""
         return {
             "outcome": self.outcome,
             "topic": self.topic,
@@ -223,7 +222,7 @@ class Receipt(Struct, frozen=True, eq=False, gc=False):
 
 
 def unconfirmed(topic: str, error: NotConfirmed) -> dict[str, object]:
-    """As `Receipt.as_dict`, of an event that did not come to what its caller asked for."""
+    """As `Receipt.as_dict`, for an event that was not confirmed."""
     told = {"outcome": error.outcome, "topic": topic, "event_id": "", "access_point": ""}
     return {
         **told,
@@ -273,7 +272,7 @@ class Answers:
         self._prompt_token = token
 
     def end(self) -> Answer | None:
-        """It has been: its answer, if there is one."""
+        """The command has been carried out: its answer, if there is one already."""
         self._prompt_token = 0
         return self._prompt
 
@@ -291,8 +290,8 @@ class Answers:
     def expect_two(
         self, token: int, note: Callable[[Answer], None]
     ) -> tuple[asyncio.Future[Answer], asyncio.Future[Answer]]:
-        """For the answer to a command, which `note` gets while it is given, and for the one that
-        follows if that was "queued"."""
+        """Futures for the answer to a command, which `note` is called with at once, and for the
+        final answer if the first was "queued"."""
         first: asyncio.Future[Answer] = self._loop.create_future()
         final: asyncio.Future[Answer] = self._loop.create_future()
 
@@ -312,6 +311,6 @@ class Answers:
 
 
 def give(future: asyncio.Future[T], result: T) -> None:
-    """Set it, unless its caller has gone."""
+    """Set a future's result, unless it has one or its caller has gone."""
     if not future.done():  # nor cancelled
         future.set_result(result)

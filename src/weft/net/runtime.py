@@ -4,16 +4,16 @@ Everything happens in the event loop's thread and a machine's step is never inte
 are carried out after it, and none of them calls back into the machine (losses and timers come in
 a later turn).
 
-What is published in one topic within one turn of the loop is gathered (`Gathered`) and given to
-the machine as one command, which makes one signed run of it. Nothing waits for more to come: what
-was gathered goes out in the loop's next turn, or before, if the run is full or anything else is
-asked of the machine. With `network.linger_ms` a run waits so long for more, if no caller waits for
-what becomes of it. What is checked of a publish, and waited for, is so when its run begins; the
-events that join it cost neither a task nor a future, and only a full run gives the loop its turn.
+Events published in one topic within one turn of the loop are gathered (`Gathered`) and given to
+the machine as one command, which makes one signed run of them. Nothing waits for more to come: a
+run goes out in the loop's next turn, or before, if it is full or the machine gets another command.
+With `network.linger_ms` a run waits so long for more events, if no caller waits for its outcome.
+Only the event that begins a run is checked and waits for room; the events that join it cost neither
+a task nor a future, and only a full run gives the loop its turn.
 
 An effect goes to one of four places: a `Send` to the pool of connections, a `SetTimer` to the
-loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. What comes of
-it is a fact again: `Received` or `PeerLost`, `TimerFired`, `Stored`.
+loop's timers, a `Deliver` to the subscriptions, a `Store` to the store's own thread. Their results
+are facts again: `Received` or `PeerLost`, `TimerFired`, `Stored`.
 
 A handler that raises does not end the peer: it is counted, logged, and the connection that
 brought the message is closed.
@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 from weakref import ref
 
 from msgspec.structs import replace
@@ -65,16 +65,22 @@ log = logging.getLogger("weft.net")
 
 GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
-_CLOCK_MS = 250  # guess: how often it is seen to that the wall clock goes as it should
+_CLOCK_MS = 250  # guess: how often the wall clock is compared with the process's clock
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
 _BACKLOG = 512  # guess: callers that may wait until this process takes them in
 _TICK_MS = 1_000  # guess: how often the trace is flushed
 _PUBLISHING = (seam.Publish, seam.PublishTogether, seam.Stored)
-"""What has this peer's own events routed."""
+"""Facts by which this peer's own events are routed."""
+_ANSWERED: tuple[type[seam.Publish | seam.Unsubscribe | seam.Confirm], ...] = (
+    *(seam.Publish, seam.Unsubscribe, seam.Confirm),
+    *get_args(seam.TopicCommand),
+    *get_args(seam.DhtCommand),
+)
+"""Commands whose callers wait for one answer."""
 
 
 class _Latest(NamedTuple):
-    """Of the consumers of one name."""
+    """The latest consumer of a name, and its parts."""
 
     consumer: ref[Consumer]
     unqueued: Unqueued
@@ -120,8 +126,8 @@ class Runtime:
         self._linger_s = settings.linger_ms / 1_000
         self._turn_due = False  # what was gathered goes out in the loop's next turn
         self._window = Window()
-        # The latest of each name, and what keeps this peer in its topic: a program that breaks out
-        # of its loop has let go of the first, and nothing is missed until it reads on.
+        # The latest consumer of each name, and what keeps this peer in its topic: a program that
+        # breaks out of its loop has lost the consumer, but misses nothing until it reads on.
         self._consumers: dict[tuple[Topic, str], _Latest] = {}
         self._wall_ahead = 0  # by how much the wall clock was ahead of the process's, as told
         self._clock_due = 0  # when that is looked at again
@@ -144,19 +150,19 @@ class Runtime:
     # --- facts in -------------------------------------------------------------------------------
 
     def feed(self, fact: seam.Input) -> None:
-        """Give the machine a fact and carry out what it wants. A full queue is not waited for,
-        as there is no caller that could."""
+        """Give the machine a fact and carry out its effects. Full queues are not waited for, since
+        no caller could wait."""
         self._send_gathered()
         self._step(fact)
         self._obstacles.clear()
 
     def on_timer(self, timer: seam.Timer) -> None:
-        """As `feed`, but what lingers goes on waiting."""
+        """As `feed`, but runs that linger go on waiting."""
         self._step(seam.TimerFired(timer))
         self._obstacles.clear()
 
     def _step(self, fact: seam.Input) -> None:
-        """As `feed`; leaves the obstacles met."""
+        """As `feed`, but keeps the full queues that were met in `_obstacles`."""
         try:
             self._attempt(fact)
         except Exception:
@@ -179,8 +185,8 @@ class Runtime:
             self._life.look()
 
     def _answer_caller(self, fact: seam.Input) -> None:
-        """What could not be handled is answered all the same: its caller waits."""
-        if isinstance(fact, (seam.Publish, seam.Unsubscribe, seam.FindEvent, seam.Confirm)):
+        """Answer a command that could not be handled, since its caller waits."""
+        if isinstance(fact, _ANSWERED):
             self._answers.on_answer(replace(UNANSWERED, token=fact.token))
         elif isinstance(fact, seam.PublishTogether):
             for token in fact.tokens:
@@ -206,20 +212,19 @@ class Runtime:
             self._stop_reading(connection)
 
     def _look_at_clock(self, now: int) -> None:
-        """The clock of this process stands still while the machine sleeps, and goes on when the
-        wall clock is set: tell the machine, which knows dates by the one and intervals by the
-        other."""
+        """Tell the state machine, which measures intervals by this process's clock, when the wall
+        clock has moved against it: somebody set the wall clock, or the computer slept."""
         self._clock_due = now + _CLOCK_MS
         ahead = _wall_ms() - now
         moved_ms = ahead - self._wall_ahead
         if abs(moved_ms) > _CLOCK_DRIFT_MS:
             self._wall_ahead = ahead
             moved_s = moved_ms / 1_000
-            log.warning("the wall clock went %+.0f s: set, or this machine slept", moved_s)
+            log.warning("the clock moved by %+.0f s: it was set, or this computer slept", moved_s)
             self._carry_out(self._handle(seam.ClockMoved(now + ahead), now))
 
     def _stop_reading(self, connection: Connection) -> None:
-        """Events from there go into full queues: let its sender's queue fill instead."""
+        """Events from this connection go into full queues: let its sender's queue fill instead."""
         obstacles, self._obstacles = self._obstacles, []
         for obstacle in dict.fromkeys(obstacles):
             if obstacle.blocks:
@@ -250,7 +255,7 @@ class Runtime:
         self._life.unreachable(peer, fault, reason)
 
     def tick(self) -> None:
-        """What the runtime does every `_TICK_MS`: hand out the trace that was gathered."""
+        """Every `_TICK_MS`: write the trace records that were gathered to the file."""
         self._timers.after(_TICK_MS, self._gate.tick, None)
         if self._tracer is not None:
             self._tracer.flush()
@@ -353,13 +358,13 @@ class Runtime:
         return self._answers.end()
 
     def check_open(self) -> None:
-        """It is neither closed nor used where it cannot answer."""
+        """An error if the peer is closed, or used from another event loop than its own."""
         if self._ending is not None:
             raise ClosedError("this peer is closed")
         self._check_loop()
 
     def _check_loop(self) -> None:
-        """From another thread or a second `asyncio.run`, answers would never come."""
+        """Refuse calls from another thread or a second `asyncio.run`: answers would never come."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -373,8 +378,8 @@ class Runtime:
     async def publish(
         self, topic: Topic, payload: bytes, expected: Became | None = None
     ) -> Receipt:
-        """Publish an event; waits while the queues it goes into are full. `expected`: what the
-        machine is about to say at once, so that there is no need to wait for that."""
+        """Publish an event; waits while the queues it goes into are full. `expected`: the outcome,
+        if it is known already and need not be waited for."""
         self.check_open()
         if self._full:
             await self._wait_for_room()
@@ -394,7 +399,7 @@ class Runtime:
         return receipt
 
     def _begin_gathering(self, topic: Topic, expected: Became | None) -> Gathered:
-        """A new run begins; the one before it, if there is one, is as large as it may be."""
+        """A new run begins; the run before it, if there is one, has no room left and is sent."""
         before = self.gathered.get(topic)
         if before is not None:
             before.send()
@@ -408,7 +413,7 @@ class Runtime:
         return gathered
 
     def _end_turn(self) -> None:
-        """What was published in the loop's latest turn goes out, in one write per connection."""
+        """Send the events published in the loop's latest turn, in one write per connection."""
         self._turn_due = False
         self.pool.at_once(self._send_gathered)
 
@@ -424,9 +429,9 @@ class Runtime:
         then: Callable[[seam.Answer, int], None],
         goes_on: bool,
     ) -> tuple[int, int]:
-        """Give what was gathered to the machine, and the answers to `then`, with how many peers the
-        run has been sent to; `goes_on`: the first of them need not be the outcome. Returns to how
-        many peers the run was sent at once, and for how many there was no room."""
+        """Give a gathered run to the machine. `then` gets its answers, each with the number of
+        peers that the run has been sent to; `goes_on`: the first answer need not be the outcome.
+        Returns to how many peers the run was sent at once, and for how many there was no room."""
         self.gathered.pop(topic, None)
         token = self._answers.next_token()
         self.pool.take_unsent()  # of earlier steps
@@ -442,8 +447,8 @@ class Runtime:
         return sent, dropped
 
     def _peers_of(self, answer: seam.Answer) -> int:
-        """How many peers an event has been sent to whose answer is being given: what is stored
-        first is routed in the same step."""
+        """How many peers an event was sent to, while its answer is given: an event that is stored
+        first is routed in that same step."""
         if answer.contact is None or answer.alone:
             return 0
         return self._routed if answer.contact.peer == self.me.peer else 1
@@ -451,7 +456,7 @@ class Runtime:
     def _through_window(
         self, topic: Topic, size: int, then: Callable[[seam.Answer, int], None]
     ) -> Callable[[seam.Answer, int], None]:
-        """A run is on its way until its last answer."""
+        """Count a run as on its way until its last answer."""
         self._window.enter(topic, size)
 
         def on_answer(answer: seam.Answer, peers: int) -> None:
@@ -467,7 +472,7 @@ class Runtime:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
-        """Until some run that is on its way has been answered."""
+        """Wait until any run that is on its way has been answered."""
         answered: asyncio.Future[None] = self._loop.create_future()
         self._window.wait(partial(give, answered, None))
         await answered
@@ -537,7 +542,8 @@ class Runtime:
             self._answers.forget(token)
 
     def _hold_up_publishers(self) -> None:
-        """Queues that this peer's events went into are full: the next publish waits for room."""
+        """Note the full queues that this peer's events went into: the next publish waits for
+        room."""
         self._full.update(dict.fromkeys(self._obstacles))
         self._obstacles.clear()
 
@@ -562,8 +568,8 @@ class Runtime:
         known: Past | None = None,
         own: bool = True,
     ) -> Subscription:
-        """To one topic; more can be added. `scheme`, `since` and `known`, how far its past has been
-        read from others, are about this one. `own`: with what this peer publishes itself."""
+        """Subscribe to one topic; more can be added. `scheme`, `since` and `known` (how far its
+        past has been read from others) are about this one. `own`: with this peer's own events."""
         self.check_open()
         past = None
         if since is not None and self._durable is not None and known is not None:
@@ -579,11 +585,11 @@ class Runtime:
     async def _seek(
         self, topic: Topic, since: Since, past: Past, subscription: Subscription
     ) -> SealedEvent:
-        """An event that is not in the store, from members, and what they have after it."""
+        """Get an event that is not in the store from members, and wait for the past after it."""
         assert isinstance(since, bytes) and self._durable is not None
         cid = Cid(since)
         await subscription
-        # With no other peer, and no address that one may answer at, there is nobody to ask.
+        # Without any other peer, or an address to join by, there is nobody to ask.
         patience_s = 0 if self._life.alone() else SEEK_SECONDS
         try:
             async with asyncio.timeout(patience_s):
@@ -620,7 +626,7 @@ class Runtime:
         try:
             self._attempt(seam.Subscribe(token, topic, scheme, since))
         except StoreError:
-            # Nothing would ever come.
+            # No answer and no event would ever come.
             self._answers.forget(token)
             self.subscriptions.remove(subscription, topic)
             raise
@@ -675,7 +681,7 @@ class Runtime:
         await self._durable.put(Batch(_wall_ms(), acks=((topic, name, place),)))
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
-        """The machine leaves a topic when the last subscription to it does."""
+        """Remove a subscription from topics; the machine leaves a topic with its last one."""
         self._send_gathered()
         left = []
         for topic in topics:
@@ -690,20 +696,19 @@ class Runtime:
     # --- the end --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Leave: tell the neighbours, flush, close. Open receipts end as dropped, but for events
-        that no caller waits for, still climbing or on their way, there is a little time."""
+        """Leave: tell the neighbours, flush, close. Events on their way, which no caller waits for,
+        have up to `leave_timeout_ms` for their answers; receipts still open then end as dropped."""
         if self._ending is not None and self._ending.done():
             return
         self._check_loop()
         if self._ending is None:
             self._ending = self._loop.create_task(self._end())
-        # A caller that is cancelled while it waits leaves no peer that is half closed, and one that
-        # closes it, too, waits for the same end.
+        # Closing goes on if its caller is cancelled, and a second caller waits for the same task.
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
         self._send_gathered()
-        # With no other peer, and no address that one may answer at, there is nobody to wait for.
+        # Without any other peer, or an address to join by, there is nobody to wait for.
         patience_s = 0 if self._life.alone() else self._settings.leave_timeout_ms / 1_000
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -729,8 +734,8 @@ class Runtime:
             self._tracer.close()
 
     def _tell_of_untaken(self) -> None:
-        """This peer closes before another one has taken its latest events. Where there is none, and
-        they are in the store, that is nobody's loss: they are there in its next life."""
+        """Log that this peer closes before another one has taken its latest events. With a store,
+        and nobody to take them, that is no warning: the next life of this peer has them."""
         kept = self._durable is not None
         level = logging.INFO if kept and self._life.alone() else logging.WARNING
         fate = "they stay in the store" if kept else "they are dropped"
@@ -738,7 +743,7 @@ class Runtime:
 
 
 class Gathered(Sent):
-    """What was published in one topic since the loop's latest turn: it goes out as one run."""
+    """The events published in one topic since the loop's latest turn, which go out as one run."""
 
     __slots__ = (
         "_answered",
@@ -767,7 +772,7 @@ class Gathered(Sent):
     @property
     def outcome(self) -> Became:
         if self.expected is not None and self._runtime is not None:
-            return self.expected  # as the machine is about to say
+            return self.expected
         return super().outcome
 
     @property
@@ -781,8 +786,8 @@ class Gathered(Sent):
         return len(self._payloads)
 
     def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
-        """One more event. One that `joins` does so only if there is nothing to check or to wait for
-        that was not when the run began; None: it is to be published by way of `Runtime.publish`."""
+        """One more event. With `joins` it is added only if there is nothing to check or to wait for
+        that was not when the run began; None: it must go through `Runtime.publish`."""
         payloads = self._payloads
         place, size = len(payloads), self.size + len(payload)
         if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
@@ -813,7 +818,7 @@ class Gathered(Sent):
             give(self._answered, None)
 
     async def wait(self) -> None:
-        """Until there is an answer."""
+        """Wait until there is an answer."""
         if self._answer is None:
             if self._answered is None:
                 self._answered = asyncio.get_running_loop().create_future()
@@ -821,7 +826,8 @@ class Gathered(Sent):
 
 
 class _Gate:
-    """Timers are never cancelled: they hold this, and not a peer that is long closed."""
+    """What timers hold in place of the peer: they are never cancelled, and would keep a closed peer
+    in memory."""
 
     __slots__ = ("_runtime",)
 

@@ -17,14 +17,13 @@ dropped: `dropped` says how many, the peer counts them, the trace has a REJECT_M
 (`on_loss`) whether it is also an exception, or a `Gap` where the events would have come.
 
 A subscription that asked for the past is not live at once. It first reads the store, a page at a
-time, and live events wait meanwhile; those that the reader meets too are taken out. When it has
-come to the end, the ones that are left (on their way to the store when they came) follow in the
-order they came, and from then on the subscription is live. So each event comes once, parents
-first. What waits is bounded: an application that reads slowly gets what came meanwhile from the
-store.
+time, and live events wait meanwhile; those that the reader meets, too, are taken out. At the end of
+the store, the live events that are left follow in the order they came, and from then on the
+subscription is live. So each event comes once, parents first. The number of waiting events is
+bounded: an application that reads slowly gets the others from the store.
 
-An event to read on from that is not in the store is asked of other members, and reading begins once
-what they have of the past is in the store. If it is of another topic, or nobody knows it, the
+If the event to read on from is not in the store, other members are asked for it, and reading begins
+once their past of the topic is in the store. If it is of another topic, or nobody knows it, the
 subscription ends with an error.
 """
 
@@ -69,7 +68,7 @@ from weft.store.reader import Reader, Since
 log = logging.getLogger("weft.net")
 
 OnLoss: TypeAlias = Literal["log", "raise", "mark"]
-"""What a subscriber wants to hear of events that were dropped, besides the line in the log."""
+"""How a subscriber learns of events that were dropped, besides the line in the log."""
 ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
 
 Decode: TypeAlias = Callable[[bytes], object]
@@ -77,7 +76,7 @@ Decode: TypeAlias = Callable[[bytes], object]
 Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
 """Gets the event that a subscription reads on from, once the past after it is in the store."""
 Callback: TypeAlias = Callable[["Notification"], object]
-"""Is given each notification; what it returns is awaited if it can be."""
+"""Called with each notification; an awaitable that it returns is awaited."""
 
 Passed: TypeAlias = tuple[Topic, str, bytes, int]
 """An event that was delivered: topic, id, publisher, hops."""
@@ -105,27 +104,27 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def topic(self) -> Topic:
-        """Of the subscription."""
+        """The topic of the subscription that got it."""
         return self._deliver.topic
 
     @property
     def published_in(self) -> Topic:
-        """In a hierarchy perhaps a sub-topic of the subscription's."""
+        """The topic that it was published in; in a hierarchy perhaps a sub-topic of `topic`."""
         return self._deliver.published_in or self._deliver.topic
 
     @property
     def hops(self) -> int:
-        """Connections that it crossed; 0 where it was read from a store."""
+        """How many connections it crossed; 0 if it was read from a store."""
         return self._deliver.hops
 
     @property
     def descriptor(self) -> SealedEvent | None:
-        """With history: the signed event as it is stored."""
+        """With history: the signed event as it is stored; else None."""
         return self._deliver.descriptor
 
     @property
     def headers(self) -> dict[str, str]:
-        """What its publisher gave the event besides the payload; often nothing."""
+        """The headers that its publisher gave the event; often none."""
         described = self._deliver.descriptor
         if described is not None:
             return in_metadata(described.metadata)
@@ -154,7 +153,7 @@ class Notification(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def number(self) -> int:
-        """The publisher numbers its events in a topic 1, 2, 3, …"""
+        """The event's number: a publisher numbers its events in a topic 1, 2, 3, …"""
         return self._deliver.run.first + self._place
 
     @property
@@ -185,7 +184,7 @@ class Gap(Notification, frozen=True, eq=False, gc=False):
 
     @classmethod
     def of(cls, deliver: seam.Deliver, before: int = 0) -> Gap:
-        """In place of a run, and of so many events `before` it."""
+        """A gap in place of a run and of `before` events that were lost before it."""
         count = len(deliver.run.payloads)
         return cls(deliver, count - 1, b"", before + count)
 
@@ -207,7 +206,7 @@ class Door(Protocol):
         scheme: seam.Scheme | None,
         since: Since | None,
     ) -> None:
-        """`answered` follows."""
+        """Enter a topic; `Subscription.answered` is called once it has been joined."""
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None: ...
 
@@ -228,7 +227,7 @@ class Subscription:
         decode: Decode | None = None,
         without: PeerId | None = None,
     ) -> None:
-        """`without`: what this peer published is left out."""
+        """`without`: events of this publisher are left out."""
         self.topic = topic  # the first, if there are several
         self.outcomes: dict[Topic, seam.Outcome] = {}  # "joined" or "instantiated", once known
         self._entering: set[Topic] = set()
@@ -240,8 +239,8 @@ class Subscription:
         self.dropped = 0  # notifications that found no room
         self._on_loss = on_loss
         self._gaps: deque[tuple[int, Gap]] = deque()  # and how many events went in before each
-        self._put = 0  # events, so far
-        self._logged = 0  # of `dropped`: the log has them
+        self._put = 0  # events that went in so far
+        self._logged = 0  # how many of `dropped` the log has told
         self._log_due = 0
         self._settings = settings
         self._runs: deque[tuple[seam.Deliver, int]] = deque()  # and what each weighs
@@ -269,7 +268,8 @@ class Subscription:
 
     @property
     def outcome(self) -> seam.Outcome | None:
-        """What entering the (first) topic came to: "joined" or "instantiated", once it is known."""
+        """How the (first) topic was entered: "joined", or "instantiated" if this peer is its first
+        member; None until it is known."""
         return self.outcomes.get(self.topic)
 
     @property
@@ -340,7 +340,7 @@ class Subscription:
         await self._wait_joined()
 
     async def remove(self, topic: str | Topics) -> None:
-        """Unsubscribe from one of the topics, or from several. What waits of them can still be
+        """Unsubscribe from one of the topics, or from several. Their events that wait can still be
         read."""
         self._check_open()
         names = [Topic(one) for one in topics_in(topic)]
@@ -355,8 +355,8 @@ class Subscription:
             self._entered(name)
 
     def each(self, callback: Callback) -> Subscription:
-        """Call this for each notification, one after the other, in place of iterating. What it
-        returns is awaited if it can be; an error of its own is logged, and the next one comes."""
+        """Call `callback` for each notification, one after the other, in place of iterating. An
+        awaitable that it returns is awaited; its exceptions are logged, and the next one comes."""
         self._check_open()
         check_callable("callback", callback)
         if self._caller is not None:
@@ -383,7 +383,7 @@ class Subscription:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                # Of a task that the callback waited for.
+                # A task that the callback waited for was cancelled, not this one.
                 log.exception("a callback of the subscription to %s was cancelled", self.topic)
 
     def _check_open(self) -> None:
@@ -391,7 +391,7 @@ class Subscription:
             raise ClosedError(f"the subscription to {self.topic} is closed")
 
     async def close(self) -> None:
-        """Unsubscribe. What waits can still be read; then the iteration ends."""
+        """Unsubscribe. Events that wait can still be read; then the iteration ends."""
         if not self._closed:
             await self._door.leave(self, self._topics)
             self.end()
@@ -457,7 +457,7 @@ class Subscription:
     # --- for the driver -------------------------------------------------------------------------
 
     def lose(self, deliver: seam.Deliver) -> None:
-        """These events find no room, after all that waits now."""
+        """These events, which come after all that wait now, find no room."""
         self.dropped += len(deliver.run.payloads)
         if now_ms() >= self._log_due:
             self._log_losses()
@@ -490,7 +490,7 @@ class Subscription:
         return True
 
     async def fail(self, error: WeftError) -> None:
-        """The past that was asked for cannot be had: say so to the reader, and end."""
+        """End with an error for the reader: the past cannot be read."""
         self._failure = error
         await self.close()
 
@@ -499,12 +499,12 @@ class Subscription:
         self._past = None
 
     def leaves_out(self, run: Run) -> bool:
-        """Whether the application wants nothing of this publisher."""
+        """Whether the application does not want the events of this run's publisher."""
         return run.publisher == self._without
 
     def put(self, deliver: seam.Deliver, size: int) -> Congestion | None:
-        """Take the events of a run in, whose payloads have so many bytes; returns what to wait for
-        if the queue is full now."""
+        """Take in the events of a run, whose payloads have `size` bytes together; returns the
+        congestion to wait for if the queue is full now."""
         count = len(deliver.run.payloads)
         weight = size + _NOTE_BYTES * count
         self._runs.append((deliver, weight))
@@ -532,7 +532,7 @@ class Subscription:
     def enter(
         self, topic: Topic, scheme: seam.Scheme | None = None, since: Since | None = None
     ) -> None:
-        """One more topic; the driver tells when it has been joined."""
+        """Enter one more topic; the driver calls `answered` when it has been joined."""
         self._topics[topic] = None
         self._entering.add(topic)
         if self._joined.done():
@@ -567,7 +567,7 @@ class Subscription:
 
 
 class _Past:
-    """Reads the past into a subscription, from the next turn on, and makes it live in the end."""
+    """Reads the past into a subscription, from the loop's next turn on, and makes it live then."""
 
     def __init__(self, subscription: Subscription, store: Store, since: Since, seek: Seek) -> None:
         """`seek` gets the event to read on from if it is not in the store."""
@@ -588,16 +588,16 @@ class _Past:
             loop.call_soon(self._read)
 
     async def _seek(self, store: Store, cid: Cid, seek: Seek) -> None:
-        """Read on from an event that is not in the store: all that is stored and not before it, as
-        far as its parents are known here."""
+        """Begin reading after an event that is not in the store: with all stored events that are
+        not in the past of its parents."""
         subscription = self._subscription
         try:
             event = await seek(subscription)
+            self._reader = Reader(store, subscription.topic, event.parents)
         except WeftError as error:
             if not subscription.closed:
                 await subscription.fail(error)
             return
-        self._reader = Reader(store, subscription.topic, event.parents)
         self._held.pop(cid, None)
         self._read()
 
@@ -619,7 +619,7 @@ class _Past:
             self._read()
 
     def _read(self) -> None:
-        """A page at a time; a full subscription is waited for."""
+        """Read page after page, and pause while the subscription is full."""
         subscription = self._subscription
         while not subscription.closed:
             assert self._reader is not None
@@ -657,11 +657,11 @@ class Subscriptions:
         self._counters = counters
         self._tracer = tracer
         self._by_topic: dict[Topic, list[Subscription]] = {}
-        self._passed: list[Passed] | None = None  # once somebody looks
+        self._passed: list[Passed] | None = None  # None until `passed` is called first
 
     def passed(self) -> list[Passed]:
-        """What was delivered since the last call, the first of it if it was much: so little is
-        remembered, and nothing more is done per event, once nobody calls this any more."""
+        """The events delivered since the last call, at most the first `PASSED_MAX`: the bound keeps
+        memory and work small once nobody calls this any more."""
         passed, self._passed = self._passed or [], []
         return passed
 
@@ -669,7 +669,7 @@ class Subscriptions:
         self._by_topic.setdefault(topic, []).append(subscription)
 
     def remove(self, subscription: Subscription, topic: Topic) -> bool:
-        """Says whether it was the last one to the topic."""
+        """Remove it from a topic; returns whether it was the last one there."""
         others = self._by_topic.get(topic, [])
         if subscription in others:
             others.remove(subscription)
@@ -679,7 +679,7 @@ class Subscriptions:
 
     def deliver(self, effect: seam.Deliver, obstacles: list[Congestion]) -> None:
         """Hand the events of a run to all subscriptions to its topic that want them. A queue that
-        has been waited for in vain gets no more; one that is full now is added to `obstacles`."""
+        was given up gets no more; one that is full now is added to `obstacles`."""
         described, count = effect.descriptor, len(effect.run.payloads)
         subscriptions = self._by_topic.get(effect.topic, ())
         wanting = [one for one in subscriptions if not one.leaves_out(effect.run)]
@@ -719,8 +719,8 @@ class Subscriptions:
             self._tracer.write(REJECT_MESSAGE, fields)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Per topic, what waits for the application and what was dropped; of a subscription to
-        several topics, in all of them."""
+        """Per topic, how many events wait for the application and how many were dropped; the
+        numbers of a subscription to several topics count in each of them."""
         return {
             topic: {
                 "waiting": sum(len(one) for one in subscriptions),

@@ -1,11 +1,11 @@
 """One clock and one timer for all peers of an event loop.
 
 Machines set many timers and never cancel one. Each is a small tuple in the list of its tick
-(5 ms); all that falls into one tick wakes the loop once, whichever peer it belongs to, so 200
-idle peers in a process cost one timer of the loop and not thousands.
+(5 ms); all timers of one tick wake the loop once, whichever peer they belong to, so 200 idle peers
+in a process cost one timer of the loop and not thousands.
 
-A peer lives in the event loop of its application. One that reads what waits already, and does work
-that blocks for each event (a database's commit), would not let the loop run until it has read all:
+A peer lives in the event loop of its application. An application that has many events to read, and
+blocks for each of them (a database's commit), would not let the loop run until it has read all:
 meanwhile its peer answers nobody. So subscriptions and consumers give the loop its `Turns`.
 """
 
@@ -31,11 +31,11 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-TURN_S = 0.005  # guess: an application that does not wait for anything keeps the loop so long
+TURN_S = 0.005  # guess: how long an application that never waits may keep the loop
 
 
 class Turns:
-    """Of the event loop, while an application reads on without waiting for anything."""
+    """Lets the event loop run now and then, while an application reads without waiting."""
 
     __slots__ = ("_due",)
 
@@ -44,7 +44,7 @@ class Turns:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for one."""
+        """Whether the loop should have a turn."""
         return time.monotonic() >= self._due
 
     async def give(self) -> None:
@@ -54,7 +54,7 @@ class Turns:
 
 
 class Timers:
-    """Calls back once, not before the asked delay has passed, and soon after it."""
+    """Calls each callback once, after its delay and within a tick or two of it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -31,7 +31,7 @@ from weft.net.identity import Identity
 
 ALPN = b"weft/1"
 RECORD_BYTES = 16_384  # TLS: the most plaintext in one record
-_HEADER_BYTES = 5  # TLS: of a record; its last two are the length of what follows
+_HEADER_BYTES = 5  # TLS: a record's header; its last two bytes are the length of the rest
 _RECORD_EXTRA = 22  # header 5, content type 1, tag 16
 _PULL_SPARE = 4_096  # handshake messages that wait beside application data
 _RECORD_KINDS = range(20, 25)  # TLS: what a record begins with (RFC 8446, B.1)
@@ -95,9 +95,9 @@ class Channel:
         self._claim = _Claim(expected)
         self._dialled = dialled
         self._first = -1  # the first byte that came, which tells TLS from anything else
-        self._unread = 0  # whole records that came; at the most so many can be read
-        self._missing = 0  # bytes of a record that began
-        self._header = b""  # of a record, if not even that has come whole
+        self._unread = 0  # whole records that came, an upper bound of those that can be read
+        self._missing = 0  # bytes that an unfinished record still lacks
+        self._header = b""  # the part of a record's header that came, while it is unfinished
         self._tls.set_app_data(self._claim)
         if dialled:
             self._tls.set_connect_state()
@@ -116,8 +116,8 @@ class Channel:
         self._count_records(ciphertext)
 
     def _count_records(self, data: bytes | memoryview) -> None:
-        """See how many records are whole, since OpenSSL takes as long to say that there is none as
-        to decrypt a small one (measured: 2 µs and more)."""
+        """Count the records that are whole: asking OpenSSL in vain takes as long as decrypting a
+        small record (measured: 2 µs and more)."""
         if self._header:
             data, self._header = self._header + bytes(data), b""
         at, size = self._missing, len(data)
@@ -144,7 +144,7 @@ class Channel:
         return True
 
     def _refusal(self, error: SSL.Error) -> str:
-        """Why there is no handshake, for a user that mistook something else for a peer."""
+        """Why the handshake failed, also for a user that took something else for a peer."""
         reason = _reason(error)
         if self._first >= 0 and self._first not in _RECORD_KINDS:
             other = "what answers there" if self._dialled else "the caller"
@@ -184,7 +184,7 @@ class Channel:
         return None
 
     def write(self, plaintext: bytes) -> bytes:
-        """The ciphertext of `plaintext` (and of whatever else waited to go out)."""
+        """The ciphertext of `plaintext`, after all that waited to go out."""
         data, at, size = _ffi.from_buffer(plaintext), 0, len(plaintext)
         while at < size:  # a record at a time
             written = _lib.SSL_write(self._ssl, data + at, size - at)
@@ -217,7 +217,7 @@ class Channel:
 
 
 class _Claim(Struct):
-    """What one connection's handshake found out about the other side."""
+    """The peer that was dialled, and the peer or the fault that the handshake found."""
 
     expected: PeerId | None
     peer: PeerId | None = None
@@ -227,8 +227,8 @@ class _Claim(Struct):
 def _verify(
     connection: SSL.Connection, certificate: crypto.X509, _error: int, depth: int, _ok: int
 ) -> bool:
-    """OpenSSL asks what to make of the certificate, possibly several times. Its own opinion
-    (self-signed, unknown extension) does not count; ours is formed once."""
+    """OpenSSL's callback for a certificate, called possibly several times. OpenSSL's own verdict
+    (self-signed, unknown extension) does not count; weft judges once."""
     claim: _Claim = connection.get_app_data()
     if claim.fault is None and claim.peer is None:
         try:

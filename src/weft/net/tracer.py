@@ -3,8 +3,8 @@
 A tracer exists only while tracing is on, so that the hot path asks one question. The file tells
 which peers this one talks to and what about, so only its owner can read it.
 
-Where it cannot be written on, as on a full disk, the trace ends, with a line in the log: the peer
-does its work without it.
+If the file cannot be written any more, as on a full disk, the trace ends with a line in the log,
+and the peer works on without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class Tracer:
         self._ended = False
         self._me = me
         self._writer = trace.Writer(self._file)
-        self._names: dict[PeerId, str] = {}
 
     def write(self, kind: str, fields: Mapping[str, object]) -> None:
         if self._ended:
@@ -49,24 +48,24 @@ class Tracer:
             self._end(error)
 
     def _end(self, error: OSError) -> None:
-        """What the file refuses is the end of the trace, and of nothing else."""
+        """End the trace, since its file cannot be written; the peer goes on."""
         if not self._ended:
             log.error("the trace %s ends here: %s", self._path, error.strerror)
         self._ended = True
 
     def sent(self, peer: PeerId, message: Message, size: int) -> None:
-        self.write(SEND_RPC, {"sendTo": self._name(peer), "meta": _meta(message, size)})
+        self.write(SEND_RPC, {"sendTo": peer_text(peer), "meta": _meta(message, size)})
 
     def received(self, peer: PeerId, message: Message, size: int) -> None:
-        self.write(RECV_RPC, {"receivedFrom": self._name(peer), "meta": _meta(message, size)})
+        self.write(RECV_RPC, {"receivedFrom": peer_text(peer), "meta": _meta(message, size)})
 
     def dropped(self, peer: PeerId, message: Message, reason: str) -> None:
-        fields = {"sendTo": self._name(peer), "meta": trace.rpc_meta(message), "reason": reason}
+        fields = {"sendTo": peer_text(peer), "meta": trace.rpc_meta(message), "reason": reason}
         self.write(DROP_RPC, fields)
 
     def about_peer(self, kind: str, peer: PeerId) -> None:
         """A connection came up or ended (ADD_PEER, REMOVE_PEER)."""
-        self.write(kind, {"peerID": self._name(peer), "proto": "weft/1"})
+        self.write(kind, {"peerID": peer_text(peer), "proto": "weft/1"})
 
     def flush(self) -> None:
         if self._ended:
@@ -81,12 +80,6 @@ class Tracer:
             self._file.close()
         except OSError as error:
             self._end(error)
-
-    def _name(self, peer: PeerId) -> str:
-        name = self._names.get(peer)
-        if name is None:
-            name = self._names[peer] = peer_text(peer)
-        return name
 
 
 def _meta(message: Message, size: int) -> dict[str, object]:

@@ -6,10 +6,10 @@ out. Views are Cyclon's, with 20 entries.
 
 Figure to reproduce (TERA, Fig. 6): an event costs as many messages as there are view entries in
 the network, whatever the number of subscribers. Chosen on 2026-11-16, before the first run: within
-2 % of the sum of views less one for each peer that got the event from another, since nobody sends
+2 % of the sum of views, less one for each peer that got the event from another, since no peer sends
 it back. The first run was 2.7 to 3.3 % above that: Cyclon's views are not mutual, so the peer that
-brought an event often is in no position to get it back. The count is exact between the sum of
-views less those, and the sum of views; that is what is asked now.
+brought an event is often not in the receiver's view. The count must lie between the sum of views
+less those, and the sum of views; the experiment asks for that now.
 
 **daMulticast** (Baehni, Eugster, Guerraoui 2004) gossips in groups, by the hierarchy of topics.
 The subscribers of a topic are a group. A peer keeps a topic table of (B + 1)·ln S members of each
@@ -41,7 +41,7 @@ B, C, G, A, Z = 3, 5, 5, 1, 3
 
 
 class Flooding(Profiled):
-    """A peer that passes on everything."""
+    """A peer that passes every event on to its whole view."""
 
     def spread(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
         others = [one.contact for peer, one in self.view.items() if peer != source]
@@ -56,7 +56,7 @@ class DaMulticast(Profiled):
         self._heard: dict[Topic, dict[PeerId, None]] = {}
 
     def group_size(self, topic: Topic) -> int:
-        """S: the members heard of, and this one."""
+        """S: the members that this peer has heard of, and itself."""
         return len(self._heard.get(topic, ())) + 1
 
     def spread(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
@@ -70,7 +70,8 @@ class DaMulticast(Profiled):
         self.push(self.some("gossip", self.subscribers(topic), fanout), topic, run, hops)
 
     def _hand_up(self, topic: Topic, run: Run, hops: int, size: int) -> None:
-        """To the nearest group above, as far as one is known."""
+        """With a probability, hand the event to the nearest group above of which members are
+        known."""
         if not chance(self.bits("elect"), min(G, size), size):
             return
         above = topic.rpartition("/")[0]
@@ -78,7 +79,7 @@ class DaMulticast(Profiled):
             contacts = self.some("above", self.subscribers(Topic(above)), Z)
             if contacts:
                 chosen = [one for one in contacts if chance(self.bits("hand"), A, Z)]
-                self.push(chosen, Topic(above), run, hops)  # there it is an event of that group
+                self.push(chosen, Topic(above), run, hops)  # as an event of that group
                 return
             above = above.rpartition("/")[0]
 

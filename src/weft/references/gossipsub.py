@@ -10,8 +10,8 @@ other members (peer exchange).
 
 Deviation: no scores, no opportunistic grafting and no quota of outbound links (D_out). Weights of
 scores are each deployment's own, and the published ones judge by addresses and by applications'
-verdicts, of which a simulator has neither. So what is compared is the mesh, its gossip and flood
-publishing. A publisher from outside keeps a fanout, as in v1.0, and does not flood.
+verdicts, and a simulator has neither. So the comparison is of the mesh, its gossip and flood
+publishing. A publisher that is not subscribed keeps a fanout, as in v1.0, and does not flood.
 
 Figure to reproduce: with D = 8 a mesh link carries an event at most once each way, so a peer gets
 about D − 1 copies of it pushed beyond the first, and no event is lost without faults (evaluation
@@ -41,7 +41,7 @@ D_LAZY = 6
 GOSSIP_PERCENT = 25
 """paper (specification v1.1, "Adaptive Gossip Dissemination")."""
 HISTORY, GOSSIPED = 5, 3
-"""paper (specification v1.0, "Parameters"): windows of events that are kept, and that are told."""
+"""paper (specification v1.0, "Parameters"): windows of events that are kept, and announced."""
 FANOUT_TICKS, BACKOFF_TICKS = 60, 60
 """paper (v1.0, "Parameters"; v1.1, "PRUNE Backoff and Peer Exchange"): a minute each."""
 EXCHANGED_MAX = 16
@@ -76,7 +76,7 @@ class IWant(Message, frozen=True):
 
 
 class GossipSub(Profiled):
-    """A peer of a mesh per topic."""
+    """A peer with a mesh for each of its topics."""
 
     period_ms: ClassVar[int] = 1_000  # paper (v1.0, "Parameters"): the heartbeat
     exchange_ticks: ClassVar[int] = 10  # discovery, at the pace of weft's own view exchange

@@ -1,5 +1,5 @@
-"""What every reference has in common: the seam, the numbers of its own events, the events it has
-seen, its links, and the records of the trace that all systems are measured by.
+"""The base of all references: the seam, the numbers of a peer's own events, the events it has seen,
+its links, and the records of the trace by which all systems are measured.
 
 A reference overrides what differs: `period_ms` and `tick` (its heartbeat), `enter` and `quit` (a
 subscription begins or ends), `spread` (an event that is new here), `hear` (any other message),
@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[Topic, PeerId, int, int]
 PUBLISH, _, DUPLICATE, DELIVER, *_rest = trace.KINDS
 JOIN, LEAVE = trace.KINDS[9:11]
 SEEN_MAX = 1 << 16
-"""guess: events that a peer remembers to have seen; more than any run of ours publishes."""
+"""guess: events that a peer remembers as seen; more than any run of the lab publishes."""
 HEARTBEAT = seam.Timer("reference.heartbeat")
 
 
@@ -48,7 +48,7 @@ class Reference:
         self.seed = seed
         self.now: seam.Millis = 0
         self.out: list[seam.Effect] = []
-        self.topics: dict[Topic, None] = {}  # that the user is subscribed to, in their order
+        self.topics: dict[Topic, None] = {}  # the user's subscriptions, in their order
         self.links: dict[PeerId, Contact] = {}
         self._number = peer_number(me.peer)
         self._incarnation = 0
@@ -60,7 +60,7 @@ class Reference:
     # --- what a reference overrides ---------------------------------------------------------------
 
     def begin(self, contacts: Sequence[Contact]) -> None:
-        """The peer is up and knows these others."""
+        """The peer has started and knows these contacts."""
 
     def tick(self) -> None:
         """A period is over."""
@@ -72,18 +72,18 @@ class Reference:
         """The user has unsubscribed."""
 
     def spread(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
-        """An event is new here; `source` is None for an own one. Every reference says how it
-        spreads: there is no usual way."""
+        """An event is new here; `source` is None for this peer's own. Every reference must define
+        how it spreads."""
         raise NotImplementedError
 
     def again(self, topic: Topic, run: Run, hops: int, source: PeerId) -> None:
         """An event has come that was seen before."""
 
     def hear(self, sender: Contact, message: Message) -> None:
-        """Any message but an event."""
+        """A message that is not an event has come."""
 
     def lose(self, peer: PeerId) -> None:
-        """The peer cannot be reached; it is no link any more."""
+        """A peer cannot be reached; the link to it is removed already."""
 
     # --- the seam ---------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Reference:
         self.out.append(seam.Send(to, message))
 
     def link(self, contact: Contact) -> None:
-        """Keep a connection to this peer, whose end is then told."""
+        """Keep a connection to this peer; `lose` is called when it ends."""
         if contact.peer not in self.links and contact.peer != self.me.peer:
             self.links[contact.peer] = contact
             self.out.append(seam.Hold(contact))

@@ -3,8 +3,9 @@
 The subscribers of a topic stand on a ring in the order of their ids. A peer knows its successor and
 its predecessor there, found by gossip: each cycle it exchanges, with one of its ring neighbours,
 the subscribers that lie closest to the other in each topic that both are in. An event goes round
-the ring both ways and takes shortcuts: what came from one ring neighbour goes to the other one and
-to F − 1 random subscribers, what came over a shortcut to both neighbours and to F − 2.
+the ring both ways and takes shortcuts: a peer that got it from one ring neighbour sends it to the
+other one and to F − 1 random subscribers, a peer that got it over a shortcut sends it to both
+neighbours and to F − 2 random subscribers.
 
 Deviation: Vicinity, which brings peers with common interests, is the table of
 `references/profiles.py`. A publisher that is not subscribed hands its event to a subscriber that it
@@ -26,9 +27,9 @@ from weft.protocol.wire import Message
 from weft.references.profiles import KNOWN_PER_TOPIC, Profile, Profiled
 
 F = 2
-"""guess: the least that the paper's rule allows, and so the cheapest; a ring alone has one. It is
-what an independent replication in PeerSim runs with (liamzebedee/peersim-poldercast, config1.txt),
-whose rule of F − 1 and F − 2 is the one above; the paper's own text was not at hand."""
+"""guess: the smallest value that the paper's rule allows, and so the cheapest; a ring alone has 1.
+An independent replication in PeerSim uses it (liamzebedee/peersim-poldercast, config1.txt), and its
+rule of F − 1 and F − 2 is the one above; we did not have the paper's own text."""
 NEAR = 4
 """guess: subscribers closest to the other peer that an exchange tells, in each topic."""
 TOPICS_AT_ONCE = 8
@@ -51,12 +52,12 @@ class RingReply(Message, frozen=True):
 
 
 def place_of(peer: PeerId) -> int:
-    """Where a peer stands on all its rings."""
+    """The place of a peer, which is the same on all its rings."""
     return int.from_bytes(blake2b(peer, digest_size=8).digest(), "big")
 
 
 def ahead(start: int) -> Callable[[Profile], int]:
-    """How far a subscriber is, going up from a place."""
+    """A function: how far a subscriber is from a place, going up the ring."""
     return lambda one: (place_of(one.contact.peer) - start) % _SPACE
 
 
@@ -69,7 +70,7 @@ class PolderCast(Profiled):
         self._waiting: PeerId | None = None
 
     def ring(self, topic: Topic) -> tuple[Contact, Contact] | None:
-        """The predecessor and the successor; the same peer where there is only one."""
+        """The predecessor and the successor; the same peer if only one other is known."""
         known = self.members.get(topic)
         if not known:
             return None
@@ -149,7 +150,7 @@ class PolderCast(Profiled):
         return KNOWN_PER_TOPIC + 2 * RING_KEPT
 
     def least(self, topic: Topic, known: dict[PeerId, Profile]) -> PeerId:
-        """The oldest of those that are not close on the ring."""
+        """The subscriber with the oldest profile among those that are not close on the ring."""
         ordered = sorted(known.values(), key=ahead(self._place))
         far = ordered[RING_KEPT:-RING_KEPT]
         return max(far, key=lambda one: one.age).contact.peer

@@ -6,12 +6,12 @@ carry their peer's topics, as PolderCast's node profiles and SpiderCast's intere
 do. GossipSub takes its connections from here, which its authors leave to a discovery service.
 
 Beside the view a peer keeps, for each of its topics, the other subscribers that it has heard of
-most lately (PolderCast's Vicinity layer, which prefers peers with common interests): exchanges
-carry, besides random descriptors, those that the other peer shares most topics with. A publisher
-from outside asks the same table, so a topic that it has never heard of costs it the event.
+most recently (PolderCast's Vicinity layer, which prefers peers with common interests): exchanges
+carry random descriptors and subscribers of the other peer's topics. A publisher that is not
+subscribed looks into the view, so an event is lost if the view has no subscriber of its topic.
 
-Deviation: one table for what Vicinity, SpiderCast's membership service and libp2p's discovery do;
-the systems differ in what they make of it.
+Deviation: one table does the work of Vicinity, SpiderCast's membership service and libp2p's
+discovery; the systems differ in how they use it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ EXCHANGED = 8
 KNOWN_PER_TOPIC = 20
 """paper (PolderCast): a Vicinity view of 20, here for each topic, as rings need."""
 AGE_MAX = 40
-"""guess: cycles after which a subscriber that nobody has heard of is forgotten."""
+"""guess: cycles after which a subscriber without news is forgotten."""
 
 
 class Profile(Struct, frozen=True, array_like=True, gc=False):
-    """A peer as others know it."""
+    """A peer's contact and topics, as other peers know them."""
 
     contact: Contact
     topics: tuple[Topic, ...]
@@ -45,7 +45,7 @@ class Profile(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Exchange(Message, frozen=True):
-    """Some of a view; asks for as much in return."""
+    """Some profiles of a view; the receiver answers with as many."""
 
     profiles: tuple[Profile, ...]
 
@@ -77,7 +77,7 @@ class Profiled(Reference):
     # --- what a reference overrides ---------------------------------------------------------------
 
     def beat(self) -> None:
-        """A period is over, and views are as fresh as they get."""
+        """A period is over; a view exchange that was due has been sent."""
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -108,11 +108,12 @@ class Profiled(Reference):
             self.send(oldest.contact, Exchange(self._chosen(oldest)))
 
     def profile(self) -> Profile:
-        """This peer, as of now."""
+        """This peer's own profile, as of now."""
         return Profile(self.me, tuple(self.topics), self._born, 0)
 
     def _chosen(self, other: Profile) -> tuple[Profile, ...]:
-        """What an exchange tells the other: this peer, what interests it, and random others."""
+        """The profiles for an exchange: this peer's, subscribers of the other's topics, and random
+        ones."""
         wanted = EXCHANGED - 1
         shared: dict[PeerId, Profile] = {}
         for topic in self.some("exchange.topics", other.topics, 4):
@@ -172,7 +173,7 @@ class Profiled(Reference):
         return KNOWN_PER_TOPIC
 
     def least(self, topic: Topic, known: dict[PeerId, Profile]) -> PeerId:
-        """Which subscriber gives way."""
+        """The subscriber that is forgotten if too many are known."""
         return max(known.values(), key=lambda one: one.age).contact.peer
 
     def enter(self, topic: Topic) -> None:

@@ -15,8 +15,8 @@ proximity, since the simulator has none.
 
 Figure to reproduce (Scribe, Section 2.1; Pastry, Section 3): a route takes less than ⌈log₁₆ N⌉
 steps on average, and an event crosses each link of its tree once. Chosen on 2026-11-16, before the
-first run: mean steps at most ⌈log₁₆ N⌉, copies per delivery at most 1.05 beside those to forwarders
-that are not subscribed, all delivered.
+first run: mean steps at most ⌈log₁₆ N⌉, copies per delivery at most 1.05 (not counting copies to
+forwarders that are not subscribed), all delivered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class State(Message, frozen=True):
 
 
 class TreeJoin(Message, frozen=True):
-    """The sender is to be a child of the receiver in this topic's tree."""
+    """Asks the receiver to take the sender as a child in this topic's tree."""
 
     topic: Topic
     steps: int
@@ -67,7 +67,7 @@ class TreeBeat(Message, frozen=True):
 
 
 class RootAsk(Message, frozen=True):
-    """Where is the root? Routed towards it."""
+    """Asks where the root is; routed towards it."""
 
     topic: Topic
     asker: Contact
@@ -110,7 +110,7 @@ class Scribe(Reference):
         self._id = id_of(me.peer)
         self._ids: dict[PeerId, int] = {}
         self.known: dict[PeerId, Contact] = {}  # the leaf set and the routing table
-        self._asked: dict[PeerId, None] = {}  # on the way in
+        self._asked: dict[PeerId, None] = {}  # peers asked for their leaf sets while joining
         self._waiting: PeerId | None = None
         self.parents: dict[Topic, Contact] = {}
         self._heard: dict[Topic, int] = {}  # beats since the parent's last
@@ -140,7 +140,7 @@ class Scribe(Reference):
             self._keep_best()
 
     def _leaves(self, around: int, but: PeerId | None = None) -> list[Contact]:
-        """Of the known peers those with the closest ids, as many on either side."""
+        """The known peers with the closest ids, as many on either side."""
         others = [peer for peer in self.known if peer != but]
         others.sort(key=lambda peer: (self._ids[peer] - around) % _SPACE)
         half = LEAVES // 2
@@ -148,7 +148,8 @@ class Scribe(Reference):
         return [self.known[peer] for peer in chosen]
 
     def _keep_best(self) -> None:
-        """The leaf set, and for each row and digit of the routing table one peer."""
+        """Forget all known peers but the leaf set, and one for each row and digit of the routing
+        table."""
         kept = {contact.peer: contact for contact in self._leaves(self._id)}
         cells: set[tuple[int, int]] = set()
         for peer, contact in self.known.items():
@@ -204,7 +205,7 @@ class Scribe(Reference):
         return {**self.topics, **dict.fromkeys(t for t, some in self.children.items() if some)}
 
     def _join(self, topic: Topic) -> None:
-        """Towards the root, unless this peer is the root."""
+        """Take the next peer towards the root as parent, unless this peer is the root."""
         parent = self.next_step(key_for(topic))
         old = self.parents.pop(topic, None)
         if old is not None and (parent is None or old.peer != parent.peer):
@@ -254,7 +255,7 @@ class Scribe(Reference):
         children[child.peer] = child
         self.link(child)
         inside = topic in self.parents
-        if inside and self.parents[topic].peer == child.peer:  # it lies closer to the root no more
+        if inside and self.parents[topic].peer == child.peer:  # it is not closer to the root now
             del self.parents[topic]
             inside = False
         if not inside:
@@ -276,11 +277,13 @@ class Scribe(Reference):
             self._hear_of_roots(self.me, RootAsk(topic, self.me, 0))
 
     def again(self, topic: Topic, run: Run, hops: int, source: PeerId) -> None:
-        """The publisher's own event comes down the tree to it, too."""
+        """An event that was seen before has come, such as a publisher's own down the tree: pass it
+        on to children that lack it."""
         self._pass(topic, run, hops, source)
 
     def _pass(self, topic: Topic, run: Run, hops: int, source: PeerId | None) -> None:
-        """Down the tree; or on to the root, if it came from below or from outside."""
+        """Pass an event down the tree; or on towards the root, if it did not come from the
+        parent."""
         parent = self.parents.get(topic)
         step = self.next_step(key_for(topic))
         if step is not None and source is not None and (parent is None or parent.peer != source):
@@ -290,7 +293,7 @@ class Scribe(Reference):
         key = key_of_run(topic, run)
         if key not in self._passed:
             self._passed[key] = None
-            # The publisher, too, if it is a child: others may hang below it.
+            # Also to the publisher, if it is a child: it may have children of its own.
             self.push(self.children.get(topic, {}).values(), topic, run, hops)
 
     def _hear_of_roots(self, sender: Contact, message: Message) -> None:

@@ -1,9 +1,9 @@
 """SpiderCast (Chockler, Melamed, Tock, Vitenberg 2007): few links that cover all topics.
 
-A peer keeps links such that each of its topics is covered: K_GREEDY of them by links chosen
-greedily (the candidate that covers most topics which still lack links), K_RANDOM more by links
-chosen at random. A link is mutual and serves every topic that both ends are in; a peer drops a link
-that no topic of either end needs. An event is flooded over the links whose other end is subscribed.
+A peer keeps links such that each of its topics has K_GREEDY + K_RANDOM of them: first links chosen
+greedily (the candidate that covers most topics which still lack links), then links chosen at
+random. A link is mutual and serves every topic that both ends are in; a peer drops a link that none
+of its topics needs. An event is flooded over the links whose other end is subscribed.
 
 Candidates are the peers of the membership view and the subscribers heard of
 (`references/profiles.py`): the paper shows that knowing a twentieth of all peers is enough.
@@ -25,14 +25,14 @@ from weft.protocol.wire import Message
 from weft.references.profiles import Profile, Profiled
 
 K_GREEDY, K_RANDOM = 3, 1
-"""guess: as we remember the setting of most experiments (Section 5); of the paper, only the
-abstract was at hand."""
+"""guess: from memory, the setting of most experiments (Section 5); we had only the paper's
+abstract."""
 SURPLUS = 2
-"""guess: a link is dropped once each of its topics has so many more than it needs, at both ends."""
+"""guess: a link is dropped once each of its topics has so many links more than it needs."""
 
 
 class LinkAsk(Message, frozen=True):
-    """Have a link with the sender."""
+    """Asks the receiver for a link with the sender."""
 
     profile: Profile
 
@@ -50,7 +50,7 @@ class SpiderCast(Profiled):
 
     def __init__(self, me: Contact, seed: int) -> None:
         super().__init__(me, seed)
-        self.ends: dict[PeerId, Profile] = {}  # what is known of the other end of each link
+        self.ends: dict[PeerId, Profile] = {}  # the profile of the other end of each link
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -99,7 +99,8 @@ class SpiderCast(Profiled):
                 self._ask(one, covered)
 
     def _ask(self, one: Profile, covered: Counter[Topic]) -> None:
-        """A link counts at once, and no more if the other does not answer (`forget`)."""
+        """Ask for a link. It counts at once; if the other peer does not answer, `forget` removes
+        it."""
         self._join(one)
         covered.update(topic for topic in one.topics if topic in self.topics)
         self.send(one.contact, LinkAsk(self.profile()))
@@ -109,7 +110,7 @@ class SpiderCast(Profiled):
         self.link(one.contact)
 
     def _shed(self, covered: Counter[Topic]) -> None:
-        """Drop one link, at most, that no topic of this peer needs."""
+        """Drop at most one link that no topic of this peer needs."""
         enough = K_GREEDY + K_RANDOM + SURPLUS
         for peer, one in self.ends.items():
             shared = [topic for topic in one.topics if topic in self.topics]
@@ -135,7 +136,7 @@ class SpiderCast(Profiled):
             super().hear(sender, message)
 
     def admit(self, one: Profile) -> None:
-        """Links follow what their other ends are subscribed to now."""
+        """Take in a profile, also as that of a link's other end."""
         super().admit(one)
         held = self.ends.get(one.contact.peer)
         if held is not None and one.born > held.born:
@@ -150,7 +151,7 @@ class SpiderCast(Profiled):
         self._tell()
 
     def _tell(self) -> None:
-        """The other ends learn what this peer is subscribed to now."""
+        """Tell the other ends of all links what this peer is subscribed to now."""
         for one in self.ends.values():
             self.send(one.contact, LinkYes(self.profile()))
 

@@ -1,4 +1,4 @@
-"""What hostile peers do, one tactic per attack (see `sim/hostile.py` for what they have in common).
+"""The tactics of hostile peers, one per attack (`sim/hostile.py` has what they share).
 
 The attacks are those of GossipSub v1.1's evaluation (Vyzovitis et al. 2020, Section 6), of the
 literature on peer sampling (Bortnikov et al., Brahms, 2009), and those that worked against weft's
@@ -63,28 +63,28 @@ from weft.sim.hostile import STRIKE_MS, Gang, Tactic
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""guess: honest peers that one hostile peer turns to in a second; a hundred of them reach 200
+"""guess: honest peers that one hostile peer attacks in a second; a hundred hostile peers reach 200
 peers twice a second, as on the threat page."""
 STUFFED = 64
 """guess: entries in a stuffed view; a message may carry 128."""
 EVERY = 3
 """guess: a dropping forwarder drops every third event, and all of one publisher."""
 FAR_AHEAD = (1 << 20) - 10
-"""By so much a forged number may lie above the floor and still be believed (threat page)."""
+"""How far a forged number may lie above the floor and still be believed (threat page)."""
 FLUSH = 16
 """guess: events that are sent again, and made-up entries, in one message."""
 STRANGERS = 4
-"""guess: made-up publishers in a second. Each event of one is valid and goes to all members, so
-more of them cost a simulator more than all else: with 16, a run of 12 peers has 57,000 signatures
-to verify."""
+"""guess: made-up publishers in a second. Each of their events is valid and goes to all members, so
+their number decides what a run costs: with 16, a run of 12 peers has 57,000 signatures to
+verify."""
 BURST = 8
 """guess: events of its own that a spamming peer publishes in a second."""
 TRIES = 16
 """guess: overlay ids that a liar tries for each that it names."""
 LINKS_MOST = Links().most
-"""A victim whose links are all the gang's is left alone: a further one would evict a friend's."""
+"""A victim with this many links to the gang is left alone: one more would evict another member."""
 STEPS_MAX, LOOKUP_STEPS_MAX = 64, 4_096
-"""What walks may ask for."""
+"""The most steps that walks may ask for."""
 PAYLOAD = b"hostile "
 
 _OURS_OR_NOT = (True, False)
@@ -93,7 +93,7 @@ _CARRIERS = (Payload, Again, IHave, IHaveOfTopics, Offer, Repair, Cast, BlocksRe
 
 
 class Member:
-    """The base of all tactics: a peer that does what it should, and knows its gang."""
+    """The base of all tactics: a peer that behaves as it should, and knows its gang."""
 
     def __init__(self, gang: Gang, me: Contact, number: int) -> None:
         self._gang = gang
@@ -127,12 +127,12 @@ class Member:
         return self._pick_at(self._draws, items)
 
     def _pick_at(self, draw: int, items: Sequence[T]) -> T:
-        """What `Dice.pick` draws, from a key that is kept: a stuffed view has 64 names, and drawing
-        them was half of what such a run cost."""
+        """Draws as `Dice.pick`, from a key that is kept: a stuffed view has 64 names, and drawing
+        them took half the time of such a run."""
         return items[below(absorb(self._picks, draw), len(items))]
 
     def _victims(self, count: int = AT_ONCE) -> list[Contact]:
-        """Some honest peers, all in turn."""
+        """Up to `count` honest peers, from a drawn place of their list on."""
         honest = self._gang.honest
         self._draws += 1
         start = self._gang.dice.below("hostile.start", len(honest), self._number, self._draws)
@@ -181,7 +181,7 @@ class Poison(Member):
         return [Descriptor(self._contact(), 0) for _ in range(count)]
 
     def _contact(self) -> Contact:
-        """One of the gang, or one that never was: a draw for each, and one to choose by."""
+        """A member of the gang, or a made-up peer: one draw for each, and one to choose by."""
         self._draws += 3
         ours = self._pick_at(self._draws, _OURS_OR_NOT)
         if ours:
@@ -232,7 +232,7 @@ class Eclipse(Poison):
         return self._pick(self._gang.members)
 
     def _claims(self, topic: Topic, now: seam.Millis) -> Iterator[seam.Effect]:
-        """Where a routing gives roles, it claims them for the gang."""
+        """Claim roles for the gang, in routings that have roles."""
         gang = self._colluders(8)
         if self._routing == "topic-dht":
             for victim in self._victims(2):
@@ -308,12 +308,12 @@ class Drop(Member):
 
 
 class Feign(Member):
-    """Passes nothing on, and speaks all the while of nothing: empty announcements, and those of
-    what all have had for long, as often as events come, so that it looks like a link at work."""
+    """Passes nothing on, but sends empty announcements and announcements of old events, as often as
+    events come, so that its links look busy."""
 
     def __init__(self, gang: Gang, me: Contact, number: int) -> None:
         super().__init__(gang, me, number)
-        self._fooled: dict[PeerId, Contact] = {}  # that it should have sent events to
+        self._fooled: dict[PeerId, Contact] = {}  # peers that it should have sent events to
 
     def twists(self, to: Contact, message: Message) -> Message | None:
         if isinstance(message, Payload | Again | Cast | IHave | IHaveOfTopics):
@@ -333,7 +333,7 @@ class Feign(Member):
 
 
 def _false_statement(publisher: PeerId, life: int, number: int) -> Statement:
-    """That a peer has published more than it has; it did not sign that."""
+    """An unsigned statement that a peer has published more than it has."""
     nothing = NOTHING_BEFORE
     return Statement(publisher, life, number, 1, 0, nothing, nothing, bytes(SIGNATURE_BYTES))
 
@@ -363,8 +363,8 @@ class Forge(Member):
 
 
 class Replay(Member):
-    """Makes its victims forget what they have seen, by many made-up publishers, and sends it
-    again."""
+    """Makes its victims forget which events they have seen, by many made-up publishers, and sends
+    those events again."""
 
     def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
         if not self._gang.has_turn(self._me, now):
@@ -403,7 +403,7 @@ class Spam(Member):
             yield from self._walks(topic, now)
 
     def _walks(self, topic: Topic, now: seam.Millis) -> Iterator[seam.Effect]:
-        """Each in the name of a victim, which gets the answers."""
+        """Walks in the name of honest peers, which get the answers."""
         for victim in self._victims(2):
             other = self._pick(self._gang.honest)
             nowhere = Topic(f"/nowhere/{now}")
@@ -425,8 +425,8 @@ class Lie(Member):
         return message
 
     def _ground(self, topic: Topic) -> OverlayId:
-        """An overlay id that survives all that the gang has named before, where a few tries find
-        one."""
+        """An overlay id that survives all ids that the gang has named before, if a few tries find
+        such an id."""
         first, self._draws = self._draws + 1, self._draws + TRIES
         drawn = [
             self._gang.dice.bits("hostile.overlay", self._number, first + attempt)

@@ -7,9 +7,9 @@
     net.run(60_000)
     net.publish(7, payload=b"hello")
 
-All scenarios, experiments and tests build their networks here. They differ in what a newcomer knows
-and in what users do, which they draw themselves: a network draws nothing for itself, so a run is
-what its seed and its script say.
+All scenarios, experiments and tests build their networks here. They differ in which peers a
+newcomer knows and in what users do, which they draw themselves: a network draws nothing for itself,
+so its seed and its script determine a run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SimNet:
     # --- peers ------------------------------------------------------------------------------------
 
     def add(self, config: Config | None = None, clock: Clock = TRUE_CLOCK) -> Node:
-        """One more peer, which is down; with settings of its own, if it differs from the others."""
+        """One more peer, which is down; `config`: its own settings, if they differ."""
         config = config or self.config
         number = len(self.nodes)
         contact, sign = keyed(self.seed, number)
@@ -72,7 +72,7 @@ class SimNet:
         return self.world.add(contact, make, clock, store)
 
     def add_hostile(self, gang: Gang, attack: Attack) -> Node:
-        """One more peer, which is down, and hostile once its gang strikes."""
+        """One more peer, which is down; it becomes hostile when its gang strikes."""
         number, config = len(self.nodes), self.config
         contact, sign = identity(self.seed, number, attack, gang.topics)
         gang.enlist(contact)
@@ -88,7 +88,7 @@ class SimNet:
     def make_machine(
         self, contact: Contact, config: Config, store: Store | None, sign: Signer
     ) -> seam.Machine:
-        """A peer's machine, anew at each of its starts."""
+        """The machine of a peer, made anew at each of its starts."""
         return Peer(contact, self.seed, config, store, sign)
 
     def start(self, number: int, known: Iterable[int] = ()) -> None:
@@ -96,7 +96,7 @@ class SimNet:
         self.world.start(self.nodes[number], [self.nodes[one].contact for one in known])
 
     def enter(self, known: Iterable[int] = (), then_ms: int = 0) -> Node:
-        """One more peer comes up, and that is given so much time."""
+        """One more peer comes up; then the run goes on for `then_ms`."""
         node = self.add()
         self.start(node.index, known)
         if then_ms:
@@ -112,7 +112,7 @@ class SimNet:
         return self.world.nodes
 
     def alive(self, among: Iterable[int] | None = None) -> list[int]:
-        """The peers that are up, of some or of all."""
+        """The peers that are up, among some peers or among all."""
         numbers = range(len(self.nodes)) if among is None else among
         return [number for number in numbers if self.nodes[number].machine is not None]
 
@@ -137,7 +137,7 @@ class SimNet:
         self.run(cycles * self.cycle_ms)
 
     def run_while(self, going_on: Callable[[], bool], step_ms: int, most_ms: int) -> bool:
-        """Until it is over, looking every `step_ms`; False if it is not over within `most_ms`."""
+        """Run while `going_on`, asking every `step_ms`; False if it goes on after `most_ms`."""
         end_ms = self.world.now_ms + most_ms
         while going_on():
             if self.world.now_ms >= end_ms:
@@ -148,7 +148,7 @@ class SimNet:
     # --- users ------------------------------------------------------------------------------------
 
     def publish_in(self, number: int, topic: Topic, *payloads: bytes) -> None:
-        """In the topic, and in a hierarchy in those above it."""
+        """Publish in the topic, and in a hierarchy also in the topics above it."""
         levels = above(topic, self.config.hierarchies)
         if len(levels) == 1:
             self.world.publish(self.nodes[number], topic, *payloads)
@@ -157,7 +157,7 @@ class SimNet:
             self.world.publish_together(self.nodes[number], levels, payload)
 
     def schedule(self, publications: Iterable[Publication], from_ms: int) -> None:
-        """Let users publish as a workload has it, from a moment on."""
+        """Let users publish the events of a workload, from `from_ms` on."""
         together: dict[tuple[int, int, Topic], list[bytes]] = {}
         for one in publications:
             together.setdefault((one.at_ms, one.peer, one.topic), []).append(one.payload)
@@ -187,7 +187,7 @@ class OneTopic(SimNet):
                 self.run(every_ms)
 
     def stored(self, number: int) -> list[SealedEvent]:
-        """What a peer holds of the topic, in the stream's order."""
+        """The events of the topic that a peer holds, in the stream's order."""
         store = self.nodes[number].store
         return list(read_all(store, self.topic)) if store is not None else []
 

@@ -1,14 +1,14 @@
-"""A campaign: runs drawn anew, over all sizes, routings and faults, for as long as it may last.
+"""A campaign: new runs over all sizes, routings and faults, until a given time is over.
 
-A fixed list of seeds shows that what once broke stays mended. A campaign looks for what nobody has
-thought of: each run has a seed that was never played, and with it a network from 4 to 300 peers,
-1 to 50 topics, a routing and scheme, faults and disasters or none, with or without history,
-hierarchies and hostile peers. Nearly all networks are small (`PEERS`): they show most failures, at
-a fraction of the time.
+A fixed list of seeds shows that mended defects stay mended. A campaign looks for unknown defects:
+each run has a seed that was never played, and with it a network from 4 to 300 peers, 1 to 50
+topics, a routing and scheme, faults and disasters or none, with or without history, hierarchies and
+hostile peers. Nearly all networks are small (`PEERS`): they show most failures, at a fraction of
+the time.
 
-A run that violates something is shrunk: whatever can be taken away while the same kind of violation
-remains (peers, events, topics, one class of faults after the other) is taken away, so that a reader
-has less to look at. Each run, also a shrunk one, is played again by one line (`command`).
+A run with a violation is shrunk: peers, events, topics and one class of faults after the other are
+removed while the same kind of violation remains, so that a reader has less to look at. One command
+line plays each run again, also a shrunk one (`command`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ HOSTILE_PEERS: Weighted = (
     *((320, 4, 8), (135, 9, 16), (35, 17, 32)),
     *((6, 33, 64), (3, 65, 128), (1, 129, 300)),
 )
-"""Out of 500, without hostile peers and with them. A run of 4 to 8 peers takes half a second of CPU
-time, one of 17 to 32 three, one of 129 to 300 a minute; hostile peers strike every second to the
-end, which takes five times as much. Most failures show with a few peers. So two of a hundred runs
-have more than 64 peers, and about a third of the time: enough, in a campaign of thousands, for what
-shows in large networks alone."""
+"""Weights out of 500, without hostile peers and with them. A run of 4 to 8 peers takes half a
+second of CPU time, one of 17 to 32 three seconds, one of 129 to 300 a minute; with hostile peers,
+which strike every second, five times as much. Most failures show with a few peers. So two of a
+hundred runs have more than 64 peers; they take about a third of the time, which is enough in a
+campaign of thousands to find failures of large networks."""
 TOPICS: Weighted = ((2, 1, 1), (3, 2, 5), (3, 6, 15), (2, 16, 50))
 EVENTS: Weighted = ((3, 10, 60), (4, 61, 200), (1, 201, 500))
-"""guess, both: five topics and a hundred events in the middle."""
+"""guess, both: the median is some five topics and a hundred events."""
 ROUTINGS: tuple[tuple[int, Routing], ...] = (
     (35, "tera"),
     (30, "topic-dht"),
@@ -55,11 +55,11 @@ ROUTINGS: tuple[tuple[int, Routing], ...] = (
 CALM_PERCENT, HISTORY_PERCENT, HIERARCHY_PERCENT, DISASTER_PERCENT = 15, 50, 25, 50
 
 HOSTILE_PERCENT = 33
-"""Runs in which hostile peers are drawn: a third, as is asked."""
+"""The share of runs in which hostile peers are drawn: a third."""
 HOSTILE_SHARES = (10, 20, 30)
 
 TRIES_MAX = 80  # guess: to shrink one failure
-TRY_S_MAX = 120.0  # guess: CPU seconds spent on that
+TRY_S_MAX = 120.0  # guess: CPU seconds to shrink one failure
 
 
 # --- what is played ---------------------------------------------------------------------------
@@ -67,7 +67,7 @@ TRY_S_MAX = 120.0  # guess: CPU seconds spent on that
 
 @dataclass(frozen=True)
 class Asked:
-    """What all runs of a campaign have in common; None: drawn for each."""
+    """The options that all runs of a campaign share; None: drawn for each run."""
 
     peers: int | None = None
     topics: int | None = None
@@ -130,7 +130,8 @@ def _disasters(dice: Dice) -> tuple[Disaster, ...]:
 
 
 def kind_of(violation: str) -> str:
-    """The sentence without its numbers and names: violations of one kind look the same."""
+    """The beginning of a violation's sentence without words that have digits: violations of one
+    kind look the same then."""
     words = [word for word in violation.split() if not any(c.isdigit() for c in word)]
     return " ".join(words[:12])
 
@@ -141,8 +142,8 @@ def shrink(
     play: Callable[[ScenarioSettings], Result] = run,
 ) -> Result | None:
     """The smallest run found that still has a violation of one of these kinds; None if nothing
-    could be taken away. Each cut is made for as long as the failure stays, over and over, until
-    none can be made any more; it ends after `TRIES_MAX` tries or `TRY_S_MAX` of CPU time."""
+    could be removed. Each cut is repeated while the failure stays, and all cuts are tried until
+    none helps any more; the search ends after `TRIES_MAX` tries or `TRY_S_MAX` of CPU time."""
     smallest: Result | None = None
     tried = {settings}
     end_s = time.process_time() + TRY_S_MAX
@@ -161,7 +162,7 @@ def shrink(
     return smallest
 
 
-_Cut: TypeAlias = Callable[[ScenarioSettings], ScenarioSettings]  # the same again: nothing to cut
+_Cut: TypeAlias = Callable[[ScenarioSettings], ScenarioSettings]  # returns the same: nothing to cut
 
 
 def _part(part: int, of: int) -> list[_Cut]:
@@ -204,7 +205,7 @@ class Played:
 
     result: Result
     spent_s: float  # of CPU time, to play it
-    shrunk: Result | None = None  # None: it holds, or nothing could be taken away
+    shrunk: Result | None = None  # None: there was no violation, or nothing could be removed
 
 
 def play(settings: ScenarioSettings) -> Played:
@@ -222,10 +223,10 @@ def campaign(
     asked: Asked | None = None,
     processes: int | None = None,
 ) -> Iterator[Played]:
-    """Runs as they end, in no order.
+    """Yields runs as they end, in no fixed order.
 
-    No run begins once it is `over`; those that are being played are still waited for. A caller that
-    stops iterating (at an interrupt, say) keeps what has come, and the processes end at once.
+    No run begins once the campaign is `over`; runs that have begun are still waited for. If the
+    caller stops iterating (at an interrupt, say), the processes end at once.
     """
     most = processes or os.cpu_count() or 1
     others = set(active_children())

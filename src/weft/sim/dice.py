@@ -1,8 +1,8 @@
 """Keyed draws for the simulator, by purpose: `dice.below("crash.when", 100, peer)`.
 
-A thin front to `weft.rules.draw`: each purpose is a stream of its own, and up to two numbers
-(a peer, a round) tell the draws of one purpose apart. There is no state, so adding a draw for
-one purpose never shifts the draws of another, and old seeds keep their meaning.
+A thin layer over `weft.rules.draw`: each purpose is a stream of its own, and up to two numbers
+(a peer, a round) tell the draws of one purpose apart. There is no state, so a new purpose never
+shifts the draws of another, and old seeds give the same runs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What goes wrong in a run, all of it drawn from one seed.
+"""The faults of a run, all drawn from one seed.
 
 A run has three phases: the peers come up, then faults strike, then the network heals: nothing is
-lost or cut any more, the peers that restart have restarted, and the rest must converge within a
-bounded time (the plan of TigerBeetle's simulator). Not every run has every fault: each class is in
-or out by a draw of its own, because a mix of everything hides what a few faults together can do.
-`without` leaves classes out, which tells those apart that a failure needs.
+lost or cut any more, the peers that restart have restarted, and all must converge within a bounded
+time (the plan of TigerBeetle's simulator). Not every run has every fault: a draw of its own decides
+about each class, because a mix of all faults hides what a few of them can do together. `without`
+leaves classes out, to find those that a failure needs.
 
-Disasters come on top where they are asked for: most peers crash at one moment, a group loses power
-and comes back, the network stays cut until it heals, a crowd arrives, a third of the peers is slow.
+Disasters are added on request: most peers crash at one moment, a group loses power and comes back,
+the network stays cut until it heals, a crowd arrives, a third of the peers is slow.
 
-Hostile peers (`sim/hostile.py`) come on top, too, beside the honest ones that users sit at. Their
+Hostile peers (`sim/hostile.py`) are added on request, too, in addition to the honest peers. Their
 attack begins with the faults, and does not end when the network heals.
 
 Times are counted in cycles of the view exchange and handed out in milliseconds.
@@ -43,7 +43,7 @@ DISASTERS: tuple[Disaster, ...] = get_args(Disaster)
 LATENCIES: tuple[LatencyKind, ...] = ("constant", "uniform", "long_tail")
 CROWD_EVENTS = 30
 """guess: events published in the crowd's topic while it arrives, on top of the workload."""
-_AT_ONCE_MS = 1_000  # guess: within which a group is back, or a crowd there
+_AT_ONCE_MS = 1_000  # guess: time in which a group comes back, or a crowd arrives
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Timeline:
 
     faults_ms: int
     heal_ms: int
-    quiet_ms: int  # the last event is published before
-    look_ms: int  # if all holds now, nothing is waited for any more
+    quiet_ms: int  # the last event is published before this
+    look_ms: int  # if there is no violation now, the run ends here
     end_ms: int
 
 
@@ -64,13 +64,13 @@ def draw_timeline(
     disasters: Collection[Disaster] = (),
     withheld_ms: int = 0,
 ) -> Timeline:
-    """How long the phases last. guess, all of it: views mix in between, and in one of seven runs
-    the faults last so long that a view forgets peers that were cut off all the while.
+    """When the phases begin and end. All lengths are guesses: they leave time for views to mix, and
+    in one of seven runs the faults last so long that views forget peers that were cut off.
 
     `withheld_ms`: how long a peer waits for an event that a hostile publisher names and withholds.
-    What follows that event may reach one member alone. The others hear of it when that one has
-    waited in vain, and wait as long again, for one member's word is not enough for them: the end
-    comes after both, unless all holds when a run without hostile peers would end.
+    Descendants of that event may reach a single member. The others hear of them when that member
+    has waited in vain, and then wait as long themselves. So the run ends after both times, unless
+    there is no violation when a run without hostile peers would end.
     """
     warm, faults, publishing, quiet = (8, 0, 12, 8) if calm else (8, 20, 20, 60)
     patience = 8 + 2 * withheld_ms // cycle_ms if withheld_ms and not calm else quiet
@@ -114,7 +114,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Slow:
-    """Whatever reaches this peer takes longer, while faults last."""
+    """All messages to this peer take longer, while faults last."""
 
     peer: int
     delay_ms: int
@@ -125,7 +125,7 @@ class Crowd:
     """Peers that all subscribe to one topic within a moment, some of them as they come up for the
     first time, while events are published in it."""
 
-    topic: int  # drawn; the workload has it at this number modulo its topics
+    topic: int  # drawn; modulo the number of topics, the topic's place in the workload
     at_ms: int
     span_ms: int
     peers: tuple[int, ...]
@@ -134,13 +134,13 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Hostility:
-    """Hostile peers. They have the numbers after those of the honest."""
+    """Hostile peers. Their numbers follow those of the honest peers."""
 
     count: int
     attacks: tuple[Attack, ...]  # one for each
     begins_ms: int
-    joins_ms: int  # when they come up: with the honest, or to strike
-    topics: tuple[int, ...]  # those under attack; drawn, modulo the topics that there are
+    joins_ms: int  # when they come up: with the honest peers, or when they strike
+    topics: tuple[int, ...]  # drawn; modulo the number of topics, the topics under attack
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ def draw_faults(
     without: Collection[Fault] = (),
     hostile: int = 0,
 ) -> FaultPlan:
-    """The faults that this seed stands for. Peer 0, by which others join, never stays down. So many
-    `hostile` peers have the numbers after those of the others; they know no fault but cuts."""
+    """The faults of this seed. Peer 0, by which others join, never stays down. The `hostile` peers,
+    whose numbers follow those of the others, suffer no faults but cuts."""
     dice = Dice(seed)
     latency = Latency(dice.pick("faults.latency", LATENCIES), dice.between("faults.typical", 2, 80))
     in_order = dice.percent("faults.in_order", 50)
@@ -249,7 +249,7 @@ def draw_faults(
 
 
 def _sometimes(dice: Dice, purpose: str, percent: int, low: int, high: int) -> int:
-    """Between low and high in so many of a hundred runs, else 0."""
+    """A number from low to high in `percent` of a hundred runs, else 0."""
     if not dice.percent(purpose, percent, 1):
         return 0
     return dice.between(purpose, low, high, 2)
@@ -272,7 +272,7 @@ def _draw_crashes(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ..
 
 
 def _draw_episodes(dice: Dice, peers: int, hostile: int, timeline: Timeline) -> tuple[Episode, ...]:
-    """Cuts one after the other, in a part of the runs."""
+    """Up to three cuts, one after the other, in a part of the runs."""
     episodes = []
     start_ms = timeline.faults_ms
     for number in range(_sometimes(dice, "faults.cut.count", 65, 1, 3)):
@@ -321,7 +321,7 @@ def _draw_slow(dice: Dice, peers: int) -> tuple[Slow, ...]:
 
 
 def _draw_clocks(dice: Dice, peers: int) -> tuple[Clock, ...]:
-    """Off by up to an hour, fast or slow by up to half a percent."""
+    """Clocks that are off by up to an hour, and fast or slow by up to half a percent."""
     if not dice.percent("faults.clock", 60):
         return ()
     return tuple(
@@ -354,7 +354,7 @@ def _draw_mass_crash(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash,
 
 
 def _draw_power_loss(dice: Dice, peers: int, timeline: Timeline) -> tuple[Crash, ...]:
-    """A group vanishes without a word at one moment, and all of it is back at another."""
+    """A group of peers crashes silently at one moment, and all of it is back at a later one."""
     span_ms = timeline.heal_ms - timeline.faults_ms
     at_ms = timeline.faults_ms + dice.below("disaster.power.at", span_ms // 2)
     back_ms = dice.between("disaster.power.back", at_ms + 1, timeline.heal_ms - _AT_ONCE_MS)
@@ -399,18 +399,19 @@ def _draw_crowd(dice: Dice, peers: int, timeline: Timeline) -> Crowd:
 # --- hostile peers ----------------------------------------------------------------------------
 
 TOPICS_ATTACKED = 3
-"""guess: topics that a gang is in; it strikes harder in few."""
+"""guess: topics that a gang is in; with few topics it attacks each of them harder."""
 
 
 def hostile_count(peers: int, share: int) -> int:
-    """How many hostile peers make so many percent of all, beside so many honest ones."""
+    """How many hostile peers are `share` percent of all, together with `peers` honest ones."""
     return -(-peers * share // (100 - share))
 
 
 def draw_hostility(
     seed: int, count: int, timeline: Timeline, attack: Attack | None = None
 ) -> Hostility | None:
-    """Without an `attack` that all of them make, it is drawn; in some runs each has its own."""
+    """Hostile peers that all make `attack`. If that is None, it is drawn; in some runs each peer
+    has its own."""
     if not count:
         return None
     dice = Dice(seed)

@@ -1,18 +1,18 @@
 """Hostile peers: machines with the same seam as the honest one, that know the rules and break them.
 
 A hostile peer wraps an honest `Peer`. So it is a full member: it answers, keeps views and links,
-passes on what it should, and nothing tells it from others until its attack begins. From then on
-three things change, as its attack (`sim/attacks.py`) says: what it answers itself, what becomes of
-the messages that the honest machine would send, and what it strikes with once a second.
+passes events on, and cannot be told from others until its attack begins. From then on its attack
+(`sim/attacks.py`) decides three things: which messages it answers itself, how it changes or drops
+the messages of the honest machine, and what it sends once a second.
 
-Hostile peers work together (`Gang`): one list of identities, one memory of the events, publishers
-and members that any of them has met, one choice of victims. They adapt. A member that several
-honest peers have given up rests: it behaves as it should for a while, to be taken back, and its
-victims are left to the other identities. Their ids may be chosen (`ground`): of many keys that were
-tried, the one that lies closest to where the gang wants to be.
+Hostile peers work together (`Gang`): they share one list of identities and one memory of the
+events, publishers and members that any of them has met. They adapt. A member that several honest
+peers have given up rests: it behaves for a while, to be accepted again, and other members attack
+its victims. Their ids may be chosen (`ground`): from many keys, the gang takes the one closest to
+the place that it wants.
 
-All of it is drawn from the seed. What a hostile peer's own application would get is left out of the
-effects: nothing is owed to it.
+All of it is drawn from the seed. Deliveries to a hostile peer's own application are left out of the
+effects: nothing is required for it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from weft.sim.faults import Attack
 from weft.sim.node import keyed
 
 STRIKE = "hostile.strike"
-"""The timer of what a hostile peer does unasked."""
+"""The timer of a hostile peer's own attacks."""
 STRIKE_MS = 1_000
 """guess: the rate at which the attackers of the threat page worked."""
 GIVEN_UP_BY = 10
 """guess: a member that so many honest peers gave up, as many as it may have links, rests …"""
 REST_MS = 20_000
-"""guess: … for so long, two cycles: a good reputation comes back about as fast."""
+"""guess: … for so long, two cycles: about the time in which honest peers accept it again."""
 EVENTS_KEPT = 256
 """guess: events of one topic that a gang remembers, to send them again."""
 MADE_UP = 512
@@ -59,23 +59,23 @@ _STRANGERS = stream_of("hostile.strangers")
 
 
 class Tactic(Protocol):
-    """What one hostile peer does otherwise than an honest one (`sim/attacks.py`)."""
+    """How one hostile peer differs from an honest one (`sim/attacks.py`)."""
 
     def answers(self, sender: Contact, message: Message) -> list[seam.Effect] | None:
         """Its own answer; None: the honest machine handles the message."""
 
     def twists(self, to: Contact, message: Message) -> Message | None:
-        """What becomes of a message that the honest machine sends; None: nothing."""
+        """A message of the honest machine as it is sent; None: it is dropped."""
 
     def strikes(self, now: seam.Millis) -> Iterable[seam.Effect]:
-        """What it does unasked, once a second."""
+        """The effects of its own attacks, once a second."""
 
     def publishes(self, now: seam.Millis) -> Iterable[tuple[Topic, bytes]]:
         """Events under its own name, once a second, as a user of the honest machine."""
 
 
 class Gang:
-    """What all hostile peers of a network share."""
+    """The state that all hostile peers of a network share."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Gang:
         self._rests_until: dict[PeerId, int] = {}
 
     def enlist(self, contact: Contact) -> None:
-        """One more identity."""
+        """Add one more identity."""
         self.members.append(contact)
         self._ids.add(contact.peer)
 
@@ -117,7 +117,7 @@ class Gang:
     # --- what its members have met --------------------------------------------------------------
 
     def learn(self, message: Message) -> None:
-        """Any member tells the others what it has heard."""
+        """Remember the events and publishers in a message that any member got."""
         if isinstance(message, m.PAYLOAD_KINDS):
             for run in m.runs_in(message):
                 if self._is_news(message.topic, run):
@@ -142,7 +142,7 @@ class Gang:
         return self._links[topic, victim]
 
     def best_overlay(self, topic: Topic, tried: Sequence[OverlayId]) -> OverlayId:
-        """The false id that survives all others tried so far, now that some more were."""
+        """Of all ids tried so far, and these, the one that survives the others."""
         best = self._overlays.get(topic, tried[0])
         for one in tried:
             if not keeps_overlay(topic, best, one):
@@ -162,7 +162,8 @@ class Gang:
     def forged(
         self, topic: Topic, publisher: PeerId, life: int, number: int, payload: bytes, now: int
     ) -> Run:
-        """A run that its publisher never published. For peers that it made up, the gang signs."""
+        """A run that its publisher never published; it has a valid signature only if the gang made
+        the publisher up."""
         sign = self._signers.get(publisher, _signs_nothing)
         args = topic, publisher, life, number, now, (payload,), NOTHING_BEFORE
         return sign_run(sign, *args).run
@@ -177,10 +178,10 @@ class Gang:
         return [(peer, *numbers) for (of, peer), numbers in self.latest.items() if of == topic]
 
     def has_turn(self, member: Contact, now: seam.Millis) -> bool:
-        """What costs every peer of a topic, one member of the gang does at a time: so much more
-        than the honest publish, and no more, is what a simulator can play. It ends with a run's
-        last events: honest peers owe each other valid events, also the gang's, and what comes in
-        the last second of a run is still under way at its end."""
+        """Whether this member may flood now. Floods reach every peer of a topic, so only one member
+        does it at a time: a simulator cannot play more. They end with a run's last events: valid
+        events of the gang must reach all members, too, and those of a run's last second could
+        not."""
         if self._floods_until_ms is not None and now >= self._floods_until_ms:
             return False
         return self.members[now // STRIKE_MS % len(self.members)] is member
@@ -192,7 +193,7 @@ class Gang:
         return now >= self.begins_ms and now >= self._rests_until.get(member, 0)
 
     def given_up(self, member: PeerId, by: PeerId, now: seam.Millis) -> None:
-        """An honest peer wants no more of a member: one that has lost several behaves for now."""
+        """An honest peer has given a member up: after several of these the member rests."""
         if self.owns(by) or not self.attacks(member, now):
             return
         self._given_up[member].add(by)
@@ -233,7 +234,7 @@ class HostilePeer:
             yield from self._wished(seam.Publish(self._token, topic, (payload,), now), now, True)
 
     def _wished(self, fact: seam.Input, now: seam.Millis, attacks: bool) -> list[seam.Effect]:
-        """What the honest machine wishes, as far as the attack lets it."""
+        """The effects of the honest machine, as the attack changes them."""
         wished: list[seam.Effect] = []
         for effect in self._honest.handle(fact, now):
             if isinstance(effect, seam.Deliver | seam.Trace):
@@ -263,7 +264,7 @@ def _signs_nothing(_: bytes) -> bytes:
 
 
 def _invent(seed: int, number: int) -> tuple[Contact, Signer]:
-    """A peer that does not exist, but for its key."""
+    """A made-up peer: it has a key, but no machine."""
     contact, sign = keyed(absorb(seed, _STRANGERS), number)
     address = make_address(f"11.0.{number >> 8 & 255}.{number & 255}", 1)
     return Contact(contact.peer, address), sign
@@ -272,8 +273,8 @@ def _invent(seed: int, number: int) -> tuple[Contact, Signer]:
 def identity(
     seed: int, number: int, attack: Attack, topics: Sequence[Topic]
 ) -> tuple[Contact, Signer]:
-    """The id of a hostile peer, and what signs for it. Ids that are ground lie by turns as close
-    as possible to a topic's place, and as low as possible: the lowest id shapes trees."""
+    """The contact of a hostile peer, and its signer. For the attack `ground`, ids are in turn as
+    close as possible to a topic's place, and as low as possible: the lowest id shapes trees."""
     if attack != "ground" or not topics:
         return keyed(seed, number)
     topic = topics[number // 2 % len(topics)]

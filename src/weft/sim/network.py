@@ -1,12 +1,12 @@
-"""What becomes of a message on its way: when it arrives, once, twice or not at all.
+"""The network: when a message arrives, and whether once, twice or not at all.
 
 Every link (an ordered pair of peers) has a key of its own and counts its messages; one keyed draw
-per message decides loss, duplication and latency together, so that what happens on one link never
-depends on the traffic of another. A latency distribution is a table of quantiles in whole
-milliseconds. A partition cuts the links between groups of peers until it is healed.
+per message decides loss, duplication and latency together, so that one link never depends on the
+traffic of another. A latency distribution is a table of quantiles in whole milliseconds. A
+partition cuts the links between groups of peers until it is healed.
 
-A link may have a rate (`events_per_s`): what it carries then queues, as it does on a busy machine,
-and an announcement on an idle link overtakes the event itself on a crowded one.
+A link may have a rate (`events_per_s`): its messages then queue, as on a busy machine, and an
+announcement on an idle link may overtake the event itself on a crowded one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Conditions:
     loss_uneven: bool = False  # each link loses between nothing and loss_percent
     duplicate_percent: int = 0
     in_order: bool = True  # a message never overtakes another on its link, as over TCP
-    events_per_s: int = 0  # that one link carries, the others wait; 0: any number
+    events_per_s: int = 0  # how many events one link carries, others wait; 0: no limit
 
     def __post_init__(self) -> None:
         for name in ("loss_percent", "duplicate_percent"):
@@ -102,7 +102,7 @@ class _Link:
         self.key = key
         self.count = 0  # messages so far
         self.last_ms = 0  # when the latest of them arrives
-        self.busy_us = 0  # until then it carries what was sent before, if it has a rate
+        self.busy_us = 0  # until when it carries earlier events, if it has a rate
         self.distance_ms = distance_ms
         self.loss_bits = loss_bits  # how lossy this link is among the others
         self.loss = 0  # in units of 1/CERTAIN
@@ -112,7 +112,7 @@ class Network:
     """Decides the fate of every message; the world carries the decision out."""
 
     def __init__(self, seed: int, conditions: Conditions, distance_ms_max: int = 0) -> None:
-        """Each pair of peers is apart by a fixed delay of up to `distance_ms_max`."""
+        """Each pair of peers has a fixed extra delay of up to `distance_ms_max`."""
         self._dice = Dice(seed)
         self._distance_ms_max = distance_ms_max
         self._links: dict[int, _Link] = {}
@@ -138,7 +138,7 @@ class Network:
         self._partition = partition
 
     def set_slow(self, receiver: int, delay_ms: int) -> None:
-        """Everything this peer receives is delayed; 0 makes it quick again."""
+        """Delay all messages to this peer; 0 ends that."""
         self._slow_ms[receiver] = delay_ms
         if not any(self._slow_ms.values()):
             self._slow_ms.clear()
@@ -149,8 +149,8 @@ class Network:
         return self._partition is not None and self._partition.cuts(sender, receiver)
 
     def arrivals(self, sender: int, receiver: int, now_ms: int, events: int = 0) -> Sequence[int]:
-        """When copies of the link's next message arrive; none when it is lost. `events`: that it
-        carries, which matters where links have a rate."""
+        """When copies of the link's next message arrive; empty if it is lost. `events`: how many
+        the message carries, which matters if links have a rate."""
         number = sender << 32 | receiver
         link = self._links.get(number)
         if link is None:

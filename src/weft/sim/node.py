@@ -1,4 +1,4 @@
-"""One peer's place in the simulated world: its clock, which may be off, and its identity."""
+"""One peer's place in the simulated world: its machine, clock, connections, disk and identity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Clock:
-    """A peer's own clock: off by a constant, and fast by so many parts in a million."""
+    """A peer's own clock: off by a constant, and fast by `drift_ppm` parts in a million."""
 
     offset_ms: int = 0
     drift_ppm: int = 0
@@ -28,7 +28,7 @@ class Clock:
         return world_ms + self.offset_ms + world_ms * self.drift_ppm // _MILLION
 
     def world_duration_ms(self, local_ms: int) -> int:
-        """After how long at least so much has passed by this clock; never a rounding too soon."""
+        """The world's time in which at least `local_ms` pass by this clock, rounded up."""
         if not self.drift_ppm:
             return local_ms
         return local_ms * _MILLION // (_MILLION + self.drift_ppm) + 2
@@ -53,8 +53,8 @@ class Node:
         self.make = make
         self.clock = clock
         self.machine: seam.Machine | None = None
-        self.life = 0  # changes with every start and every end, so that no happening outlives one
-        self.lives = 0
+        self.life = 0  # changes with every start and end; happenings of another life are ignored
+        self.lives = 0  # starts so far: the incarnation
         self.silent = False  # it went down without telling its neighbours
         self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
         self.stays: dict[Topic, Stay] = {}
@@ -82,7 +82,7 @@ class Node:
         self.storing.clear()
 
     def stall(self) -> None:
-        """From now on what reaches the peer waits."""
+        """From now on facts for the peer wait."""
         if self.machine is not None and self.backlog is None:
             self.backlog = []
 
@@ -92,7 +92,7 @@ class Node:
         self.backlog.append(fact)
 
     def unstall(self) -> list[seam.Input]:
-        """What has waited meanwhile."""
+        """End the stall; returns the facts that have waited."""
         waited, self.backlog = self.backlog, None
         return waited or []
 
@@ -120,25 +120,26 @@ class Node:
             other.held_by.pop(self.contact.peer, None)
 
     def begins_to_lose(self, peer: PeerId) -> bool:
-        """Whether the loss of a peer is to be told: once, to a peer that is up."""
+        """Note that the loss of a peer will be told; False if this peer is down or that is noted
+        already."""
         if self.machine is None or peer in self.losing:
             return False
         self.losing[peer] = None
         return True
 
     def lose(self, peer: PeerId) -> None:
-        """The loss is told now."""
+        """The loss of a peer is told now."""
         self.losing.pop(peer, None)
         self.release(peer)
 
     # --- its disk -----------------------------------------------------------------------------
 
     def write(self, wish: seam.Store) -> None:
-        """Something is on its way to the disk."""
+        """A write is on its way to the disk."""
         self.storing[wish.token] = wish
 
     def commit(self, token: int, at_ms: int) -> None:
-        """It is there."""
+        """The write with this token has reached the disk."""
         assert self.store is not None
         wish = self.storing.pop(token)
         batch = Batch(at_ms, wish.events, wish.topics, wish.records, wish.lost, wish.beginnings)

@@ -1,7 +1,7 @@
-"""What an outside observer sees of a run: the only thing the checkers judge by.
+"""The record of a run by an outside observer, by which checkers judge.
 
-Nothing here is asked of the machines under test. Lives, subscriptions and publishes are noted when
-the world commands them, deliveries and answers when the machines' effects are carried out.
+It asks the machines under test nothing. Lives, subscriptions and publishes are noted when the world
+commands them, deliveries and answers when the machines' effects are carried out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.ids import PeerId, Topic, peer_number
 from weft.protocol.seam import Answer
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
-"""Topic, publisher, incarnation, number: what makes an event the same event."""
+"""Topic, publisher, incarnation, number: together they identify an event."""
 
 
 def event_key(topic: Topic, event: Event) -> EventKey:
@@ -78,7 +78,7 @@ class Publication:
     life: int
     topic: Topic
     payload: bytes
-    place: int = 0  # among the events of its command, which become one run
+    place: int = 0  # its place among the events of its command, which become one run
     answers: list[tuple[int, Answer]] = field(default_factory=list)
 
     def event(self, answer: Answer) -> Event | None:
@@ -107,10 +107,10 @@ class Record:
     disconnects: list[tuple[int, int, int, str]] = field(default_factory=list)
     warnings: list[tuple[int, int, str]] = field(default_factory=list)  # when, which peer, what
     answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
-    peers: dict[PeerId, int] = field(default_factory=dict)  # which peer has which id
+    peers: dict[PeerId, int] = field(default_factory=dict)  # the index of each id
     end_ms: int = 0
-    _names: set[tuple[int, Topic, bytes]] = field(default_factory=set)  # made when asked for …
-    _names_of: int = 0  # … of so many publications
+    _names: set[tuple[int, Topic, bytes]] = field(default_factory=set)  # made when needed …
+    _names_of: int = 0  # … from this number of publications
 
     def play_to(self, at_ms: int) -> None:
         """The run has got so far."""
@@ -128,7 +128,7 @@ class Record:
         self.stays.append(stay)
 
     def note_publication(self, publication: Publication) -> None:
-        """Each event of a command has a number of its own: that of its place after the token."""
+        """Note an event; its number is its command's token plus its place in the command."""
         self.publications[publication.token + publication.place] = publication
 
     def note_delivery(self, delivery: Delivery) -> None:
@@ -144,11 +144,11 @@ class Record:
         self.disconnects.append((at_ms, peer, other, reason))
 
     def expect_answer(self, token: int) -> None:
-        """A command that is neither a subscription nor a publication waits for its answer."""
+        """A command that is neither a subscription nor a publication was given: note its answer."""
         self.answers[token] = None
 
     def note_answer(self, at_ms: int, answer: Answer) -> None:
-        """An answer to a publish is one to each of its events."""
+        """Note an answer; the answer to a publish is noted for each of its events."""
         if answer.token in self.answers:
             self.answers[answer.token] = at_ms, answer
             return
@@ -164,9 +164,9 @@ class Record:
             latest.end(at_ms, how)
 
     def among_honest(self, honest: int) -> Record:
-        """What concerns the honest peers alone, those with the first `honest` numbers: what was
-        sent among them, and what they were handed of what they have published themselves. That
-        they were handed nothing else in their names is judged first (`check_genuine`)."""
+        """The record of the honest peers alone, which have the first `honest` numbers. Of the
+        deliveries it has those of events that the named publisher has really published; the others
+        are judged before (`check_genuine`)."""
         return Record(
             lives=[life for life in self.lives if life.peer < honest],
             stays=[stay for stay in self.stays if stay.peer < honest],
@@ -180,7 +180,7 @@ class Record:
         )
 
     def is_genuine(self, delivery: Delivery) -> bool:
-        """Whether a user has published this in the name that it came under."""
+        """Whether the peer that an event names as its publisher has published it."""
         name = self.index_of(delivery.event.publisher), delivery.topic, delivery.event.payload
         return name in self._published()
 
@@ -191,7 +191,7 @@ class Record:
         return self._names
 
     def index_of(self, peer: PeerId) -> int:
-        """Which peer has this id; ids without keys carry it themselves (`sim/node.py`)."""
+        """The index of the peer with this id; a large number for an id that no peer here has."""
         return self.peers.get(peer, peer_number(peer))
 
     def deliveries_by_event(self) -> dict[EventKey, list[Delivery]]:
@@ -211,7 +211,7 @@ class Record:
         return sorted(life.peer for life in self.lives if life.end_ms is None)
 
     def lasting_stays(self) -> dict[Topic, list[Stay]]:
-        """By topic, those that last until the end."""
+        """Subscriptions that last until the end, by topic."""
         found: dict[Topic, list[Stay]] = defaultdict(list)
         for stay in self.unfinished_stays():
             found[stay.topic].append(stay)

@@ -1,14 +1,14 @@
-"""A workload that real users made: which topics they are in, and what they did when.
+"""A workload of real users: which topics they are in, and when they did something there.
 
 `weft data events` writes such a file from a lake, and any program can: a JSON object per line,
 
     {"user": "ann", "topic": "gardening"}                     ann is subscribed
     {"user": "ann", "topic": "gardening", "at_ms": 86400000}  ann did something there, at this time
 
-Users become peers and topics topics, in the order in which they first appear; a user that does
-something in a topic is subscribed to it. Times are milliseconds from any moment. A run takes events
-that follow on one another, from a place that its seed stands for, and stretches or shrinks all gaps
-between them alike: rates, bursts, users and topics stay as they were.
+Each user becomes a peer, and each topic gets a new name, in the order in which they first appear; a
+user that does something in a topic is subscribed to it. Times are milliseconds from any moment. A
+run takes consecutive events, from a place that its seed determines, and scales all gaps between
+them alike: bursts, users and topics stay as they were.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BadRecording(WeftError):
 
 @dataclass(frozen=True)
 class Recorded:
-    """What users did, by time: when (ms), which peer, in which topic."""
+    """Subscriptions of users, and their events by time: (ms, peer, topic)."""
 
     name: str
     topics: tuple[Topic, ...]
@@ -38,8 +38,8 @@ class Recorded:
     events: tuple[tuple[int, int, int], ...]
 
     def workload(self, seed: int, events: int, duration_ms: int, shape: Shape) -> Workload:
-        """At most so many of the events, spread over `duration_ms` as they were in time. The
-        `shape` says how large they are, nothing else."""
+        """At most `events` of the events, scaled to `duration_ms`. Of `shape` only the size of
+        payloads is used."""
         count = min(events, len(self.events))
         first = Dice(seed).below("recorded.first", len(self.events) - count + 1) if count else 0
         some = self.events[first : first + count]
@@ -63,7 +63,8 @@ def read_recorded(path: Path) -> Recorded:
         with path.open(encoding="utf-8") as file:
             return recorded(str(path), file)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadRecording(f"{path}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadRecording(f"cannot read {path}: {why}") from error
 
 
 def recorded(name: str, lines: Iterable[str]) -> Recorded:
@@ -84,7 +85,7 @@ def recorded(name: str, lines: Iterable[str]) -> Recorded:
         if at_ms is not None:
             events.append((at_ms, peer, place))
     if not events:
-        raise BadRecording(f"{name}: nothing happens in it: no line has 'at_ms'")
+        raise BadRecording(f"{name} has no events: no line has 'at_ms'")
     names = tuple(Topic(f"/recorded/{place}") for place in range(len(topics)))
     interests = tuple(tuple(names[place] for place in sorted(some)) for some in held)
     return Recorded(name, names, interests, tuple(sorted(events)))
@@ -95,7 +96,7 @@ def _said(line: str, where: str) -> tuple[str, str, int | None]:
         said = json.loads(line)
         user, topic, at_ms = said["user"], said["topic"], said.get("at_ms")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRecording(f"{where}: no object with 'user' and 'topic'") from error
+        raise BadRecording(f"{where} is no JSON object with 'user' and 'topic'") from error
     if not (isinstance(user, str) and isinstance(topic, str)):
         raise BadRecording(f"{where}: user and topic must be text")
     if at_ms is not None and (not isinstance(at_ms, int) or isinstance(at_ms, bool)):

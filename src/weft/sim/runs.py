@@ -1,8 +1,8 @@
-"""How runs are played for the command line: many over processes, or one under the profiler.
+"""Plays runs for the command line: many over processes, or one under the profiler.
 
 A run needs nothing but its settings, so processes share nothing. A profile says where a run's time
-went: by room of the package, and in the dearest functions. Times of a profiled run are longer than
-those of a plain one; its result is the same.
+went: by room of the package, and in the most expensive functions. A profiled run takes longer than
+a plain one; its result is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROOMS = ("sim", "protocol", "rules", "documents")
 def run_many(settings: Sequence[ScenarioSettings], processes: int = 2) -> Iterator[Result]:
     """Results in the order of the settings, each as soon as it and all before it are there.
 
-    A caller that stops iterating (at an interrupt, say) keeps what has come; the workers end.
+    If the caller stops iterating (at an interrupt, say), the workers end.
     """
     if processes <= 1 or len(settings) <= 1:
         yield from map(run, settings)
@@ -41,8 +41,8 @@ def run_many(settings: Sequence[ScenarioSettings], processes: int = 2) -> Iterat
 
 
 def begin_worker() -> None:
-    """What a process that plays runs does first. Ctrl-C reaches every process of a terminal, and
-    the parent decides what it means; a parent that was killed cannot say, so its end is watched."""
+    """Prepare a process that plays runs. Ctrl-C reaches every process of a terminal; here it is
+    ignored, for the parent decides. If the parent is killed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -58,7 +58,7 @@ def _end_with_parent() -> None:
 
 
 def profiled(work: Callable[[], T], functions: int = 25) -> tuple[T, str]:
-    """What the work returned, and a report of where its time went."""
+    """The result of the work, and a report of where its time went."""
     profile = cProfile.Profile()
     result = profile.runcall(work)
     text = io.StringIO()

@@ -1,9 +1,9 @@
 """One run, from a seed to a verdict: peers come up, faults strike, all heals, checkers judge.
 
-    result = run(Settings(seed=7, peers=25))
+    result = run(ScenarioSettings(seed=7, peers=25))
     assert not result.violations
 
-The result says what was drawn, what was counted and which command plays exactly this run again.
+The result has the faults that were drawn, counts, and the command that plays the same run again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ HOSTILE_MAX = 90
 _START_CYCLES = 2
 _PUBLISH_FROM_CYCLES = 4
 _BURST_PERCENT = 25
-_ROOTS_MAX = 3
 """guess: events that are published together with the one before, as one run."""
+_ROOTS_MAX = 3
+"""guess: trees of a topic in the topic-aware DHT; a run has one to so many."""
 _SETTLE_CYCLES = 10
 _SAMPLE_CYCLES = 4
 
@@ -82,7 +83,7 @@ SCHEMES: dict[Routing, tuple[AnyScheme, ...]] = {
 
 @dataclass(frozen=True)
 class ScenarioSettings:
-    """What a run is asked for; everything else follows from the seed."""
+    """The settings of a run; everything else follows from the seed."""
 
     seed: int
     peers: int = 25
@@ -92,12 +93,12 @@ class ScenarioSettings:
     routing: Routing = "tera"
     calm: bool = False  # no faults at all
     history: bool = False  # events are signed and stay; stores survive crashes
-    hierarchy: bool = False  # topics lie above one another; half of them in a hierarchy
-    disasters: tuple[Disaster, ...] = ()  # on top of the faults that the seed stands for
-    without: tuple[Fault, ...] = ()  # of those faults
-    hostile: int = 0  # so many percent of all peers are hostile, beside the `peers` that are honest
-    attack: Attack | None = None  # what they do; None: drawn
-    recorded: Recorded | None = None  # what real users did, in place of what the seed draws
+    hierarchy: bool = False  # some topics are sub-topics of others; half are in a hierarchy
+    disasters: tuple[Disaster, ...] = ()  # in addition to the faults of the seed
+    without: tuple[Fault, ...] = ()  # classes of the seed's faults that are left out
+    hostile: int = 0  # percent of all peers that are hostile, in addition to the honest `peers`
+    attack: Attack | None = None  # what hostile peers do; None: drawn
+    recorded: Recorded | None = None  # a workload of real users, in place of a drawn one
 
     def __post_init__(self) -> None:
         if self.peers < 3:
@@ -158,16 +159,16 @@ class ScenarioSettings:
 
 
 def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -> Config:
-    """The default settings of a peer, but for the scheme and two more.
+    """The default settings of a peer, with another scheme and two more changes.
 
-    Events are held for repair for as long as the run lasts: what a peer promises to repair ends
-    with `recent_ms`, and it is that promise which is judged. In the topic-aware DHT events go out
-    by two trees in one run of three, and by three trees in another.
+    Events are held for repair for as long as the run lasts: a peer promises to repair events only
+    during `recent_ms`, and the checkers judge that promise. In the topic-aware DHT events go out by
+    two trees in one run of three, and by three trees in another.
     """
     usual = Config()
     spread = replace(usual.dissemination, recent_ms=timeline.end_ms)
     located = replace(usual.topic_dht, roots=1 + Dice(settings.seed).below("roots", _ROOTS_MAX))
-    # `Settings` has made sure that the scheme is one of the routing's.
+    # `ScenarioSettings` has made sure that the scheme is one of the routing's.
     if settings.scheme is not None and settings.routing == "tera":
         spread = replace(spread, scheme=settings.scheme)  # type: ignore[arg-type]
     elif settings.scheme is not None:
@@ -188,7 +189,7 @@ def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -
 
 @dataclass(frozen=True)
 class Promise:
-    """What a routing promises beyond what is asked of all."""
+    """What a routing promises in addition to what all routings must do."""
 
     repairs: bool = False  # what faults lose is made up for; else history does that
     in_order: bool = False  # each publisher's events in their order, while nothing goes wrong
@@ -260,13 +261,13 @@ class Scenario:
             self.world.at(at_ms if peer else 0, partial(self._start, peer))
 
     def _start(self, peer: int) -> None:
-        """Up (again), with nothing but its contacts and the topics its user wants."""
+        """Start a peer (again); it knows only its contacts and the topics of its user."""
         self.net.start(peer, self._known_to(peer))
         for topic in self._wanted[peer]:
             self._subscribe(self.net.nodes[peer], topic)
 
     def _add_hostile(self, plan: Hostility) -> None:
-        """Hostile peers are members of the topics that they attack, to begin with."""
+        """Add hostile peers, which subscribe to the topics that they attack."""
         topics = self.workload.topics
         attacked = list(dict.fromkeys(topics[number % len(topics)] for number in plan.topics))
         honest = [node.contact for node in self.net.nodes]
@@ -343,7 +344,7 @@ class Scenario:
         self.world.at(stall.end_ms, partial(self.world.unstall, node))
 
     def _schedule_churn(self) -> None:
-        """Some users drop a topic or take up another one, and some think again."""
+        """Some users unsubscribe from a topic or subscribe to one, and some undo that again."""
         dice, timeline = self.net.dice, self.timeline
         for peer in range(self.settings.peers):
             if not dice.percent("churn.who", self.plan.churn_percent, peer):
@@ -392,14 +393,14 @@ class Scenario:
         return violations
 
     def judge(self) -> list[str]:
-        """What must hold for the honest, whatever the others do."""
+        """The violations of what must hold for honest peers, whatever hostile ones do."""
         config, now_ms, everything = self.config, self.world.now_ms, self.world.record
         forged = deliveries.check_genuine(everything, self.settings.peers)
         record = everything.among_honest(self.settings.peers) if self._hostile else everything
         states = states_of(self.world)
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
         patience_ms = now_ms - self.timeline.quiet_ms
-        return [  # what explains the rest comes first
+        return [  # violations that may explain others come first
             *forged,
             *self._judge_routing(record, states),
             *self._judge_history(record, states),
@@ -414,7 +415,7 @@ class Scenario:
         ]
 
     def _judge_belief(self, record: Record) -> list[str]:
-        """Among honest peers, nobody is called a liar."""
+        """Among honest peers, no peer calls another a liar."""
         if self._hostile:
             return []
         return deliveries.check_believed(record, self.net.counted("forged"))
@@ -424,8 +425,8 @@ class Scenario:
         return self.plan.hostility is not None
 
     def _judge_routing(self, record: Record, states: Mapping[int, PeerState]) -> list[str]:
-        """What this routing promises (`PROMISES`). Among hostile peers nobody can say which roles
-        and roots are right: what the honest are handed is judged."""
+        """Judge what this routing promises (`PROMISES`). In runs with hostile peers, which may take
+        any role, roles and roots are not judged; the deliveries to honest peers are."""
         now_ms = self.world.now_ms
         promise = PROMISES[self.settings.routing]
         if promise.overlays:
@@ -587,5 +588,5 @@ def count(world: World) -> dict[str, object]:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """As reports and summaries say it; None where there is nothing to divide by."""
+    """A quotient for reports and summaries; None if the divisor is 0."""
     return round(part / whole, 4) if whole else None

@@ -5,8 +5,8 @@
     run.subscribe(0, [topic])
     assert run.settle() is not None
 
-`RoleNet` knows what users want, and so what the peers' roles should be; `Run` is one of machines
-that are `Alone`: Kademlia and the topic-aware DHT over it, with nothing else of a peer.
+`RoleNet` knows the users' subscriptions, and so which roles peers should have; `Run` is a network
+of machines that are `Alone`: Kademlia and the topic-aware DHT over it, without the rest of a peer.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from weft.store.interface import Store
 _CONTACTS = 5
 """guess: peers that a newcomer knows."""
 _REST_MS = 5_000
-"""guess: everybody has joined by then."""
+"""guess: time in which all peers have joined."""
 
 
 class Lookups(Observer):
     """Counts the requests for places in topics that stay inside their topic, and those that do not.
 
-    `wanted` is what users of live peers are subscribed to; the network keeps it.
+    `wanted` has the subscriptions of live peers' users; the network keeps it.
     """
 
     def __init__(self, wanted: dict[PeerId, dict[Topic, None]]) -> None:
         self._wanted = wanted
         self.inside = 0  # to a forwarder of the topic
-        self.outside = 0  # to others: from newcomers, and to be known to the others
-        self.parasites = 0  # of those inside: to peers that are not subscribed
+        self.outside = 0  # to other peers: by newcomers, and to make a forwarder known
+        self.parasites = 0  # requests inside that go to peers that are not subscribed
 
     def sent(
         self, now_ms: int, sender: Node, to: Contact, receiver: Node | None, message: Message
@@ -76,7 +76,7 @@ class RoleNet(SimNet):
         observers: Sequence[Observer] = (),
     ) -> None:
         self.wanted: dict[PeerId, dict[Topic, None]] = {}
-        """What users of live peers are subscribed to."""
+        """The subscriptions of live peers' users."""
         self.lookups = Lookups(self.wanted)
         super().__init__(seed, config, conditions, observers=(self.lookups, *observers))
 
@@ -105,11 +105,11 @@ class RoleNet(SimNet):
         return topic_dhts(self.world)
 
     def check(self) -> Found:
-        """Lemma 4.2 and the bound on children."""
+        """Violations of Lemma 4.2 and of the bound on children."""
         return check(self.machines(), self.wanted, self.settings.k)
 
     def settle(self, periods_max: int = 20) -> int | None:
-        """After how many periods Lemma 4.2 holds; None if it takes longer."""
+        """Run until Lemma 4.2 holds; returns after how many periods, None if it takes longer."""
         for period in range(periods_max + 1):
             if not self.check().all:
                 return period
@@ -118,7 +118,7 @@ class RoleNet(SimNet):
 
 
 class Alone:
-    """The state machine of a peer that has nothing but the DHT."""
+    """The state machine of a peer that has only the two DHTs."""
 
     def __init__(self, me: Contact, seed: int, config: Config) -> None:
         self.ctx = Context(me, seed, config)
@@ -151,7 +151,7 @@ class Alone:
 
 
 class Run(RoleNet):
-    """Some machines that are alone, and what users want of them."""
+    """A network of machines with only the DHTs, and the subscriptions of their users."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Run(RoleNet):
         return Alone(contact, self.seed, config)
 
     def come_up(self) -> None:
-        """All at once, each knowing some others."""
+        """Start all peers at once, each knowing some others, and wait until they have joined."""
         numbers = range(len(self.nodes))
         for number in numbers:
             others = [one for one in numbers if one != number]
@@ -208,7 +208,7 @@ class Run(RoleNet):
             self.flush(number)
 
     def flush(self, number: int) -> None:
-        """Carry out what a machine asked for outside of `handle`."""
+        """Carry out the effects of a machine that was called outside of `handle`."""
         machine = self.machine(number)
         if machine is not None:
             self.world.carry_out(self.nodes[number], machine.flush())

@@ -1,13 +1,13 @@
-"""Which peers subscribe to what, and which publish what when: a correlated synthetic workload.
+"""A correlated synthetic workload: which peers subscribe to which topics, and publish when.
 
 Topics lie on a circle of interests and so do the peers. A peer mostly subscribes to popular topics
 near its own place and now and then to a popular one anywhere, so that two peers that share a topic
 are likely to share more, as in real traces. A topic's popularity falls with its rank by Zipf's law,
-and so does the number of topics a peer subscribes to.
+and the number of topics of a peer follows the same law.
 
-Events come from subscribers and, at times, from peers that are not subscribed to what they publish;
-popular topics have more of them. Everything follows from the seed, in no unit but milliseconds
-from the start of publishing, so that a simulated world and a real swarm can play the same workload.
+Events come from subscribers and, at times, from peers that are not subscribed to the topic; popular
+topics have more events. Everything follows from the seed, and times are milliseconds from the start
+of publishing, so that a simulated world and a real swarm can play the same workload.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from weft.ids import Topic
 from weft.sim.dice import Dice
 
 HIERARCHY = "/sports"
-"""The root of the topics that hang together where topics are nested; others do not."""
+"""Of a nested workload, the root of the topics that are in a hierarchy."""
 _AREAS = ("sports", "music", "science", "news", "games", "travel", "food", "film")
 _WEIGHT = 1 << 20
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a workload looks like, apart from its size. All defaults are guesses."""
+    """The shape of a workload, apart from its size. All defaults are guesses."""
 
     topics_per_peer_max: int = 6  # guess: the most a peer subscribes to
     near_percent: int = 80  # guess: subscriptions close to the peer's own interests
-    near_share: int = 4  # guess: "close" is one so-manieth of the circle of interests
+    near_share: int = 4  # guess: "close" is a quarter of the circle of interests
     outsider_percent: int = 30  # guess: events published by peers that are not subscribed
     payload_bytes: int = 200  # the size that benchmarks measure with
     burst_percent: int = 0  # guess: events published together with the one before, as one run
-    nested: bool = False  # topics lie above one another, in two trees
+    nested: bool = False  # topics are sub-topics of others, in two trees
 
     def __post_init__(self) -> None:
         if self.topics_per_peer_max < 1 or self.near_share < 1 or self.payload_bytes < 16:
@@ -47,8 +47,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Publication:
-    """One event to be: `payload` is unique in the workload. Those of one peer in one topic at one
-    time are published together."""
+    """One event to publish; `payload` is unique in the workload. Events of one peer in one topic at
+    one time are published together."""
 
     at_ms: int
     peer: int
@@ -117,7 +117,7 @@ def _nested_name(number: int) -> Topic:
 
 
 def _popularity(dice: Dice, topics: int) -> list[int]:
-    """Weights by Zipf's law; ranks are dealt out over the circle at random."""
+    """Weights by Zipf's law; the ranks of topics are drawn."""
     places = sorted(range(topics), key=lambda topic: dice.bits("workload.rank", topic))
     weights = [0] * topics
     for rank, topic in enumerate(places):
@@ -126,7 +126,7 @@ def _popularity(dice: Dice, topics: int) -> list[int]:
 
 
 def _interests(dice: Dice, shape: Shape, peer: int, popularity: Sequence[int]) -> set[int]:
-    """A set of small integers, whose order of iteration matters nowhere."""
+    """The topics of one peer, by number; no caller depends on the order of the set."""
     topics = len(popularity)
     most = min(shape.topics_per_peer_max, topics)
     wanted = 1 + dice.weighted("workload.count", [_WEIGHT // n for n in range(1, most + 1)], peer)
@@ -166,7 +166,7 @@ def _publication(
 ) -> Publication:
     text = f"event {event} ".encode()
     while event and dice.percent("workload.burst", shape.burst_percent, event):
-        event -= 1  # where and when the first of a burst is
+        event -= 1  # topic, time and publisher are those of the burst's first event
     topic = dice.weighted("workload.event", [len(group) for group in members], event)
     inside = members[topic]
     outside = sorted(set(range(peers)) - set(inside))

@@ -1,9 +1,9 @@
 """The world in virtual time: peers as the real state machines, driven by one queue of happenings.
 
 Happenings are ordered by (time, sequence number), so a run is a pure function of its seed. The
-world carries effects out as `weft.protocol.seam` says: messages are handed over as they are, after
-what `network` decides; timers fire by the peer's own clock, which may be off; connections are
-modelled just enough for `PeerLost`: a node knows the nodes that it holds one to.
+world carries effects out as `weft.protocol.seam` says: messages arrive unchanged, when `network`
+decides; timers fire by the peer's own clock, which may be off; connections are modelled just enough
+for `PeerLost`: a node knows the nodes that it holds a connection to.
 
 A happening belongs to one life of a peer: a message or timer that was under way when the peer went
 down is lost. An `Observer` sees every message that is sent, handled or dropped; the trace of
@@ -42,8 +42,8 @@ _NANOS = 1_000_000  # in a millisecond
 LOST_AFTER_MS = 1_000
 """How long a peer takes to notice that a connection cannot be made."""
 _VERDICTS_MAX = 1 << 14
-"""guess: signatures whose verification is remembered, 10 MB; what is signed reaches all peers soon
-after."""
+"""guess: verified signatures that are remembered, 10 MB; a signed run reaches all peers soon after
+it was signed."""
 _GARBAGE = (100_000, 50, 100)
 """measured: of 60 peers under replay, searching for garbage at Python's own thresholds was 14 % of
 the CPU time; with these the process grows by 2 %, since few objects of a run form cycles."""
@@ -62,7 +62,7 @@ def _garbage_sought_rarely() -> Iterator[None]:
 
 @final
 class _Act:
-    """Something done to the world rather than to a peer."""
+    """An action on the world rather than on a peer."""
 
     __slots__ = ("do",)
 
@@ -71,7 +71,7 @@ class _Act:
 
 
 class Observer:
-    """Sees every message of a world; a subclass overrides what it wants to see.
+    """Sees every message of a world; a subclass overrides the methods that it needs.
 
     An observer changes nothing: a world with observers plays the same run as one without.
     """
@@ -159,7 +159,7 @@ class World:
         clock: Clock = TRUE_CLOCK,
         store: Store | None = None,
     ) -> Node:
-        """A new place for a peer; `make` builds its machine at every start."""
+        """Add a peer, which is down; `make` builds its machine at every start."""
         node = Node(len(self.nodes), contact, make, clock, store)
         self.nodes.append(node)
         self._by_peer[contact.peer] = node
@@ -202,7 +202,7 @@ class World:
                 self._tell_loss(other, node.contact.peer, typical_ms)
 
     def stall(self, node: Node) -> None:
-        """The peer stops handling anything; what reaches it meanwhile waits."""
+        """The peer stops handling facts; they wait until it goes on."""
         node.stall()
 
     def unstall(self, node: Node) -> None:
@@ -261,7 +261,7 @@ class World:
         return token
 
     def _command(self, node: Node, command: seam.Command) -> None:
-        """A user's wish; it is lost while the peer is down."""
+        """Give a user's command to a peer; it is lost while the peer is down."""
         if node.machine is not None:
             self._handle(node, command)
 
@@ -343,7 +343,7 @@ class World:
             self.carry_out(node, effects)
 
     def carry_out(self, node: Node, effects: Sequence[seam.Effect]) -> None:
-        """Make the wishes of a peer's machine come true."""
+        """Carry out the effects of a peer's machine."""
         clock, now_ms = node.clock, self.now_ms
         for effect in effects:
             if type(effect) is seam.Send:
@@ -394,7 +394,7 @@ class World:
             self._tell_loss(node, to, LOST_AFTER_MS)
 
     def _tell_loss(self, node: Node, lost: PeerId, after_ms: int) -> None:
-        """Several sends into the void are one failed connection, and told once."""
+        """Tell a peer later that another is lost; several failed sends are told once."""
         if node.begins_to_lose(lost):
             self._push(self.now_ms + after_ms, node, seam.PeerLost(lost))
 

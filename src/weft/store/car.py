@@ -9,12 +9,12 @@ CARv2 is a CARv1 with a header before it that says where that lies, and perhaps 
 it is read as well, and weft writes CARv1.
 
 `export` writes the topic versions that events link to and all events of a topic in their order, so
-every block comes after those it names; the roots are the heads. `load` believes nothing: every
-block is checked as if a stranger had sent it, because one has. What is refused is counted by reason
-and does not keep the rest from being stored. Blocks that are none of weft's, by their CID or by
-what is in them, are skipped. Other tools write blocks in any order (go-car by its index, an IPLD
-walk from the heads down), so what comes before what it needs is put aside, as its place in the
-file, and taken again in the order of heights.
+every block comes after those it names; the roots are the heads. `load` checks every block like one
+that a stranger sent. Blocks that are refused are counted by reason, and the others are stored.
+Blocks that are none of weft's, by their CID or by their content, are skipped. Other tools write
+blocks in any order (go-car by its index, an IPLD walk from the heads down), so for an event that
+stands before its parents the loader notes the place in the file, and reads those places at the end
+in the order of heights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from weft.store.reader import Since, read_all, stream_of
 ROOTS_MAX = 4_096
 _FOREIGN_BYTES_MAX = 256 << 20
 """guess: blocks of others are skipped, not held; most tools make none above 2 MiB."""
-_HEADER_2 = struct.Struct("<16s3Q")  # what it can do; where the CARv1 and how long; the index
+_HEADER_2 = struct.Struct("<16s3Q")  # characteristics; offset and size of the CARv1; the index
 _PRAGMA_BYTES = 11
 _ASIDE_MAX = 10_000_000
 """guess: events whose parents come later in the file, some 100 bytes each."""
@@ -69,7 +69,7 @@ def encode(roots: Iterable[Cid], blocks: Iterable[tuple[Cid, bytes]]) -> Iterato
 class Found(NamedTuple):
     """A block of an archive."""
 
-    cid: Cid | None  # None: one of others, whose CID is not of the only kind that weft makes
+    cid: Cid | None  # None: a foreign block, whose CID is not of the one kind that weft makes
     block: bytes
     place: int  # where the block begins in the file
     size: int
@@ -166,7 +166,7 @@ def export(store: Store, topic: Topic, since: Since = "beginning") -> Iterator[b
 
 
 def _with_versions(store: Store, events: Iterable[SealedEvent]) -> Iterator[tuple[Cid, bytes]]:
-    """Events, and before the first one that links to it each topic version, oldest first."""
+    """Events; each topic version comes before the first event that links to it, oldest first."""
     told: set[Cid] = set()
     for event in events:
         versions: list[tuple[Cid, bytes]] = []
@@ -192,7 +192,7 @@ def _is_foreign(block: bytes) -> bool:
 
 
 class Loaded(Struct):
-    """What came of loading an archive."""
+    """The counts of one loading of an archive."""
 
     events: int = 0  # stored
     topics: int = 0  # topic versions in the file
@@ -226,7 +226,7 @@ class _Loader:
             self._aside.append((opened.height, found.place, opened.cid, found.size))
 
     def take_aside(self, file: BinaryIO) -> None:
-        """What was put aside, now that all of the file has been seen: parents before children."""
+        """Take the events that were put aside, now that the whole file was seen: parents first."""
         for _, place, cid, size in sorted(self._aside):
             file.seek(place)
             opened = self._open(Found(cid, _exactly(file, size), place, size))
@@ -248,7 +248,7 @@ class _Loader:
         return None
 
     def _is_ready(self, event: SealedEvent) -> bool:
-        """Whether all that it is judged and placed by is known."""
+        """Whether the topic version and the parents of an event are known."""
         if event.link is not None and self._version(event.link) is None:
             return False
         stream = self._stream(event.topic)
@@ -262,8 +262,8 @@ class _Loader:
         self._add(found)
 
     def _judge(self, event: SealedEvent) -> Reason | None:
-        """What an archive holds is history, and judged by the version that it links to. A name that
-        carries its owner's key says more: nothing was ever right there without that key."""
+        """Events of an archive are judged by the topic version that they link to, which may be an
+        old one. In a topic whose name carries its owner's key, that key must have allowed it."""
         linked, owner = self._version(event.link), owner_in(event.topic)
         if owner is not None:
             return authority.judge_event(event, event.topic, (owner,), linked, None, vouched=False)
@@ -315,8 +315,8 @@ def load(
     now_ms: int,
     progress: Callable[[int], None] = lambda blocks: None,
 ) -> Loaded:
-    """Store what an archive holds, as far as it is right; the file can be read from any place. One
-    that breaks off gives an error; what came before that is stored."""
+    """Store the valid events and topic versions of an archive. The file must be seekable. A file
+    that breaks off raises `BadArchive`, after what came before that is stored."""
     loader = _Loader(store, now_ms)
     try:
         try:

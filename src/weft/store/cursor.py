@@ -4,26 +4,25 @@ A cursor reads what is *stored*, never what is only on its way, and says after e
 stands (`position`, a text that means nothing to its user). A program that keeps the position
 together with its results, in one transaction, gets each event exactly once.
 
-What was read is not one place in the stream's order: events are concurrent, and one that lies
-further down may come in after one further up was read. So a position is a *frontier*, the events
-that were read and that no event read follows, as in the stream's own heads. For the store that was
-read from, the position also says how far in the order of *arrival* reading has come, which makes
-going on a look-up:
+What was read is not one place in the stream's order: events are concurrent, and a lower one may
+arrive after a higher one was read. So a position is a *frontier*: those events read that no other
+event read follows, like the heads of a stream. For the store that was read from, the position also
+says how far in the order of *arrival* reading has come, which makes going on a look-up:
 
 - first, what was there when reading began: in the stream's order, up to `upto`;
 - then what came in since, in the order of arrival, in which parents come before their children.
 
-Another store, or one that was restored from an older copy, numbers its arrivals in another way. It
-is recognised (`store`, and the event read last must have arrived as that number says), and reading
-goes on from the frontier: all that is stored and not in its past.
+Another store, or one that was restored from an older copy, numbers its arrivals in another way. The
+cursor recognises it (by `store`, and by the number of the event read last) and goes on from the
+frontier: it reads all stored events that are not in the frontier's past.
 
 A reading that begins at "now", or goes on in another store, has a *base*: a frontier whose past is
-not handed out. More of that past may come into the store later, when anything asks other members
+not handed out. More of that past may come into the store later, when this peer asks other members
 for it. An arrival that is as high as the base or higher cannot lie in its past; a lower one is
-looked for there, walking down from the base. Where the stored events do not tell, as some on the
-way down are lacking, the reader waits while the past is being read from members (`waits`), and then
-goes by what lay before the beginning of its peer (`Before`). The base stays in the position, so a
-later life tells old from new in the same way.
+looked for there, walking down from the base. That walk cannot tell while events on the way are
+lacking. Then the reader waits until the past has been read from members (`waits`), and goes by
+what lay before the beginning of its peer (`Before`). The base stays in the position, so a later
+life tells old from new in the same way.
 
 Retention may overtake a reader. What was dropped unread is an error that names the gap
 (`PositionGap`), not a silence. A position of another topic, or one that names events that were
@@ -53,8 +52,8 @@ from weft.store.interface import PAGE, Store, StoreError
 FRONTIER_MAX = 4_096
 """guess: concurrent branches that a position names, one for each publisher that has not heard of
 the others yet. So many make a text of 250 kB, which a row of any database holds. Where there are
-more, the lowest are left out and the position says so: the store that it was taken from goes on by
-its numbers of arrival, another one would bring again what is left out, and refuses."""
+more, the lowest are left out and the position says so. The store that the position was taken from
+goes on by its numbers of arrival; another store refuses it, for it would repeat events."""
 _FRONTIER_BEFORE = 256
 """The branches that positions of earlier versions name at most; these do not say that more were
 left out."""
@@ -64,7 +63,7 @@ PASSED_AT_ONCE = 1_024
 """guess: older events passed over in one reading, some 20 ms."""
 
 After: TypeAlias = str | None
-"""A position; "now"; None: from the beginning."""
+"""Where reading begins: after a position; at "now"; None: at the beginning."""
 NOW: Literal["now"] = "now"
 
 Before: TypeAlias = Callable[[SealedEvent], bool]
@@ -92,7 +91,7 @@ class _Mark(Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Place(Struct, frozen=True, array_like=True, gc=False):
-    """What a position says."""
+    """The content of a position."""
 
     topic: str
     store: bytes
@@ -100,8 +99,8 @@ class _Place(Struct, frozen=True, array_like=True, gc=False):
     upto: _Mark | None  # of the rest only what lies up to here in the stream's order; None: all
     last: bytes  # the event read last; empty if none was
     frontier: list[_Mark]
-    # What these follow is not handed out. That goes for what was stored already when reading
-    # began only as long as there is `upto`.
+    # Events in the past of these are not handed out: of those stored when reading began, as long
+    # as there is `upto`; and of those that arrive later.
     base: list[_Mark] = []
     whole: bool | None = None  # whether the frontier names every branch; None: not said
     now: bool = False  # reading began at "now" in this store
@@ -112,7 +111,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Read(NamedTuple):
-    """One event, and where a reader stands that has dealt with it."""
+    """One event, and the position after it."""
 
     event: SealedEvent
     position: str
@@ -130,8 +129,8 @@ class Cursor:
         past_read: bool = True,
         before: Before = lambda _: False,
     ) -> None:
-        """`past_read`: other members have been asked for the past, as far as there are any, so
-        that what is lacking below what is stored will not come."""
+        """`past_read`: other members, if there are any, have been asked for the past, so that
+        parents which are lacking now will not come."""
         self._store = store
         self._topic = topic
         self._before = before
@@ -147,13 +146,13 @@ class Cursor:
         self._past: set[Cid] = set()  # of the base, as far as it was looked at when reading began
         self._walk: _Walk | None = None
         self.lacks_past = False
-        """Whether something that the position covers, or that stored events follow, may come into
-        this store later: it would come after its children."""
+        """Whether events that the position covers, or parents of stored events, may come into this
+        store later, and so after their children."""
         self.waits = False
         """Whether reading stopped at an event that may be old: that shows once the past is read."""
         self.passed = False
-        """Whether reading stopped as it has passed over many old events; there may be more."""
-        self._looked = 0  # nothing that arrived up to then is left, of whatever topic
+        """Whether reading stopped after passing over many old events; there may be more to read."""
+        self._looked = 0  # all arrivals up to this number, of all topics, have been looked at
         if after == NOW:
             self._upto = None
             self._now = True
@@ -171,7 +170,7 @@ class Cursor:
 
     @property
     def position(self) -> str:
-        """Where reading stands now."""
+        """The position after all events read so far."""
         upto = self._upto
         place = _Place(
             self._topic,
@@ -194,10 +193,10 @@ class Cursor:
         return not (self._now and self._base)
 
     def begin_after(self, told: Iterable[tuple[Cid, int]], is_own: Before) -> None:
-        """Reading begins at "now", and nothing was read yet: other members have told where they
-        stand, by events that have come in since or are not to be had. What these follow is older
-        than now, too; but not what this peer has published since (`is_own`), nor what follows
-        that."""
+        """For a reading that begins at "now" and has read nothing yet: other members have told
+        their heads (`told`), which have come in since or cannot be had. Those heads and their past
+        are older than now, too; but not what this peer has published since (`is_own`), nor what
+        follows that."""
         came: dict[Cid, tuple[int, tuple[Cid, ...]]] = {}
         new: set[Cid] = set()
         upto = self._arrival
@@ -222,8 +221,8 @@ class Cursor:
         self._begin_at(self._base | marks)
 
     def read(self, limit: int = PAGE, past_read: bool = True) -> list[Read]:
-        """The next events, at most so many; none: there are no more for now, or `waits`, or
-        `passed`. `past_read`: see above; what that leaves open is not waited for."""
+        """The next events, at most `limit`; none: there are no more for now, or `waits`, or
+        `passed`. `past_read`: see `__init__`; if it holds, `waits` is never set."""
         self._check_gap()
         self.waits = self.passed = False
         limit = min(limit, 1 + _MARKS_AT_ONCE // (1 + len(self._frontier) + len(self._base)))
@@ -291,7 +290,7 @@ class Cursor:
         return Read(event, self.position)
 
     def _shorten(self) -> None:
-        """Leave out the lowest branches that a position does not name any more."""
+        """Leave out the lowest branches, where there are more than a position names."""
         over = len(self._frontier) - FRONTIER_MAX
         if over > 0:
             self._whole = False
@@ -299,8 +298,8 @@ class Cursor:
                 del self._frontier[lowest.cid]
 
     def _name_all(self) -> None:
-        """All that is stored has been read, so the frontier is where the stored stream ends, and
-        what it names that is not stored."""
+        """All stored events have been read, so the frontier is the heads of the stored stream, and
+        those events of the frontier that are not stored."""
         heads = self._store.heads(self._topic)
         if self._store.last_arrival() == self._looked:  # and nothing has come meanwhile
             rest = {cid: mark for cid, mark in self._frontier.items() if not self._has(cid)}
@@ -333,8 +332,8 @@ class Cursor:
             self._past = self._past_of(self._base.values(), past_read)
 
     def _is_where_it_was(self, place: _Place) -> bool:
-        """Whether this is the store that the position was taken from, and not an older copy of it
-        that has gone another way since."""
+        """Whether this is the store that the position was taken from, and not one that was restored
+        from an older copy of it and has taken in other events since."""
         if place.arrival > self._store.last_arrival():
             return False
         if not place.last:
@@ -346,8 +345,9 @@ class Cursor:
         return arrived == place.arrival if place.upto is None else arrived <= place.arrival
 
     def _past_of(self, marks: Iterable[_Mark], past_read: bool) -> set[Cid]:
-        """The stored events of a frontier and all that they follow. What is lacking of the frontier
-        must have been dropped, here or by all members, or the position is from elsewhere."""
+        """The stored events of a frontier and all stored events that they follow. Events of the
+        frontier that are not stored must have been dropped, by this store or by all members;
+        otherwise the position is refused."""
         held: list[Position] = []
         absent: list[Position] = []
         for mark in marks:
@@ -379,8 +379,9 @@ class Cursor:
         return past
 
     def _top_of(self, held: list[Position], absent: list[Position], past_read: bool) -> Position:
-        """From where down to look for the past of a frontier; of which what is absent must lie
-        below all that is stored, or at most where this store has dropped."""
+        """Where the search for the past of a frontier begins, going down. An event of the frontier
+        that is not stored must lie below all stored events or at most at the floor; otherwise it
+        was never here."""
         if not absent:
             return max(held)
         floor = self._store.summary(self._topic).floor
@@ -398,17 +399,17 @@ class Cursor:
         )
 
     def _check_gap(self) -> None:
-        """Retention drops the lowest events of the order. If it has dropped anything that was not
-        read, that cannot be made good."""
+        """Retention drops the lowest events of the order; an error if it has dropped events that
+        were not read."""
         if self._upto == START:
-            return  # from the beginning: of what is kept. Of a base, what is lacking was looked at
+            return  # "from the beginning" means of what is kept; `_past_of` has looked at a base
         if self._store.dropped(self._topic) > self._arrival and not self._dropped_older():
             raise self._gap(self._height())
         if self._upto is not None and self._store.summary(self._topic).floor > self._upto:
             raise self._gap(self._upto.height)
 
     def _dropped_older(self) -> bool:
-        """Whether what was dropped lies below all that was read, where a base's past came in."""
+        """Whether all that was dropped lies below the frontier, and so in the base's past."""
         if not self._base or self._upto is not None:
             return False
         lowest = min(map(_position, self._frontier.values()), default=START)
@@ -431,11 +432,11 @@ class Cursor:
 
 
 class _Walk:
-    """The stored past of a frontier, looked at as far down as was asked for."""
+    """The stored past of a frontier, walked down only as far as `reaches` needs."""
 
     def __init__(self, store: Store, topic: Topic, marks: Iterable[_Mark]) -> None:
         self.began = store.last_arrival()
-        """What arrives later is not seen by this walk."""
+        """The last arrival before the walk began; it does not see later ones."""
         self._past: set[Cid] = set()
         top = START
         for mark in marks:
@@ -465,7 +466,7 @@ def _names_all(place: _Place) -> bool:
 
 
 def check_position(after: After, topic: Topic) -> None:
-    """Whether reading may begin there, as far as the text tells; a `PositionError` if not."""
+    """Raise a `PositionError` if the text shows that reading cannot begin there."""
     if after is not None and after != NOW:
         _parse(after, topic)
 

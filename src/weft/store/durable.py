@@ -1,7 +1,7 @@
 """Durable writes for an asyncio program: many waiters, one sync to disk for all of them.
 
-A sync costs milliseconds whatever it carries. So while one is under way, the batches that come in
-gather, and the next one takes them all. Under load the rate is that of writing, not that of
+A sync costs milliseconds, however much it writes. So while one is under way, the batches that come
+in gather, and the next one takes them all. Under load the rate is that of writing, not that of
 syncing; alone, a batch waits for no other. A caller that awaits `put` knows afterwards that its
 batch is on disk, or why it is not.
 
@@ -65,7 +65,7 @@ class Durable:
         return await self.submit(batch)
 
     def submit(self, batch: Batch) -> asyncio.Future[list[Outcome]]:
-        """Like `put`, without waiting for room: for what must not be put off."""
+        """Like `put`, without waiting for room: for batches that must not be put off."""
         if self._closed:
             raise StoreError("the store is closed")
         waiter = _Waiter(batch, self._loop.create_future())
@@ -76,8 +76,8 @@ class Durable:
         return waiter.future
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int) -> asyncio.Future[int]:
-        """Drop what need not be kept of a topic, a little at a time; how many were dropped.
-        Takes its turn between two groups of batches."""
+        """Drop events of a topic that need not be kept, at most `PRUNED_AT_ONCE`; the future says
+        how many. It takes its turn between two groups of batches."""
         done: asyncio.Future[int] = self._loop.create_future()
         if self._closed:
             done.set_result(0)
@@ -88,7 +88,7 @@ class Durable:
         return done
 
     def watch(self, committed: Callable[[], None]) -> Callable[[], None]:
-        """Call `committed` whenever there is more in the store; returns what ends that."""
+        """Call `committed` after every write to the store; returns a function that ends that."""
         self._watchers[committed] = None
         return lambda: self._watchers.pop(committed, None)
 
@@ -118,7 +118,7 @@ class Durable:
         group = self._take()
         try:
             outcomes = self.store.stage([waiter.batch for waiter in group])
-        except Exception as error:  # whatever it is, its waiters must hear of it
+        except Exception as error:  # of any kind: the waiters must get it
             self._resolve(group, [], error)
             return
         self._syncing = True

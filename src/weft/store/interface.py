@@ -1,8 +1,8 @@
-"""What a store does, whatever it is made of.
+"""The interface of all stores.
 
 A store holds verified documents: events with their order, heads and gaps per topic, topic versions,
-topic records. It judges nothing; what goes in has been through `documents`. A batch is stored whole
-or not at all, with the heads and the index that follow from it, so no reader ever sees a half.
+topic records. It judges nothing: `documents` has checked everything that goes in. A batch is stored
+whole or not at all, with the heads and the index that follow from it, so no reader sees a half.
 
 Retention takes the lowest events in the stream's order first, so that what remains is the end of
 the stream without holes. It never takes heads: the next event must name them. How far a stream is
@@ -58,7 +58,7 @@ class NotHeld(StoreError):
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """What is stored together."""
+    """Documents and notes that are stored together, or not at all."""
 
     now_ms: int  # wall clock
     events: tuple[SealedEvent, ...] = ()
@@ -74,7 +74,7 @@ class Batch(Struct, frozen=True, gc=False):
 
 
 class Summary(Struct, frozen=True, gc=False):
-    """What a store holds of a topic."""
+    """How much a store holds of a topic, and how far the topic is pruned."""
 
     events: int = 0
     bytes: int = 0
@@ -132,8 +132,8 @@ class Store(Protocol):
         """Parents of stored events that are not stored (and were not pruned)."""
 
     def lost(self, topic: Topic, most: int = PAGE) -> list[Cid]:
-        """Such parents that are not missing any more: no peer had them, or they lay before the
-        beginning of a subscription."""
+        """Parents that are not stored and that the search was given up for: no peer had them, or
+        they lay before the beginning of a subscription."""
         ...
 
     def events(
@@ -144,9 +144,9 @@ class Store(Protocol):
         limit: int = PAGE,
         arrived: int | None = None,
     ) -> list[SealedEvent]:
-        """Events of a stream in its order: those after a position that are no older than a time,
-        and that arrived no later than the number says. Fewer than `limit`: there are no more. See
-        `reader` for reading on from an event."""
+        """Events of a stream in its order: those after a position that are no older than
+        `since_ms`, with a number of arrival of at most `arrived`. Fewer than `limit`: there are no
+        more. See `reader` for reading on from an event."""
 
     def identity(self) -> bytes:
         """Tells this store's numbers of arrival from those of any other store."""
@@ -181,13 +181,13 @@ class Store(Protocol):
         """The publishers of what is stored of a topic with their bytes, most bytes first."""
 
     def beginning(self, topic: Topic) -> bytes:
-        """What was kept of the beginning of a subscription; empty if nothing was."""
+        """The note of `Batch.beginnings` about the beginning of a subscription; empty: none."""
         ...
 
     def records(self) -> dict[bytes, bytes]:
-        """All records by name: what their holders renew."""
+        """All records by name."""
 
     def prune(self, topic: Topic, retention: Retention, now_ms: int, most: int = 10_000) -> int:
-        """Drop what need not be kept, at most so many; how many were dropped."""
+        """Drop the lowest events that need not be kept, at most `most`; how many were dropped."""
 
     def close(self) -> None: ...

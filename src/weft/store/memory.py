@@ -23,7 +23,7 @@ _NUMBERS = count(1)
 
 
 class _Stream:
-    """One topic."""
+    """The events of one topic, with their order, heads and gaps."""
 
     def __init__(self) -> None:
         self.order: list[Position] = []
@@ -43,8 +43,9 @@ class MemoryStore:
     """A store that is gone with its process (`interface.Store`)."""
 
     def __init__(self, identity: bytes | None = None) -> None:
-        """`identity`: a name that no other store has; one that none in this process has, if none is
-        given. A peer's needs a drawn one, since positions outlive the process."""
+        """`identity`: a name that no other store has. Without it the name differs from that of all
+        other stores in this process; a peer's store needs a drawn one, since positions outlive the
+        process."""
         self._identity = b"memory %d" % next(_NUMBERS) if identity is None else identity
         self._arrived = 0
         self._acks: dict[tuple[Topic, str], str] = {}
@@ -82,6 +83,7 @@ class MemoryStore:
         place = position(event)
         if place <= stream.floor:
             stream.wanted.pop(event.cid, None)
+            stream.lost.pop(event.cid, None)
             return "pruned"
         self._events[event.cid] = event
         self._arrived += 1

@@ -1,14 +1,14 @@
 """Reading a stream, from wherever the reader left off.
 
-- since `"beginning"`: all that is held;
-- since a time: what is no older;
-- since an event: all that is neither that event nor an ancestor of it, so that its reader lacks
-  nothing. What was concurrent with it comes too, though it may have been read before;
-- since a set of heads: all that is not in their past. That is what a peer with these heads
-  lacks; those that are not held here are passed over.
+- since `"beginning"`: all stored events;
+- since a time: those that are no older;
+- since an event: all events but that one and its ancestors. Events concurrent with it come too,
+  though they may have been read before;
+- since a set of heads: all events that are not in their past, which a peer with these heads lacks;
+  heads that are not stored here are passed over.
 
 Events come in the order of the stream, each once. A reader that has come to the end goes on when
-there is more above; what comes in late further down belongs to live delivery.
+there are higher events; live delivery hands out events that arrive late below where it stands.
 
 A topic that was made from another's descriptor has that one's history before its own (paper 004,
 Section 4.5): `read_through` reads the heads that its version names and all they follow, as far as
@@ -34,7 +34,7 @@ Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]
 
 
 class Reader:
-    """One reading of one stream."""
+    """One reading of one stream, which goes on where the last call of `read` stopped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Reader:
             self._beside = list(not_before((place.cid for place in held), self._counted(down)))
         summary = store.summary(topic)
         self.pruned = self._after < summary.floor and self._since_ms <= summary.floor_ms
-        """Older events that belong here are gone."""
+        """Whether retention has dropped events that this reading would have begun with."""
 
     @property
     def after(self) -> Position:
@@ -84,7 +84,7 @@ class Reader:
             yield each
 
     def read(self, limit: int = PAGE) -> list[SealedEvent]:
-        """The next events, at most so many; none: there are no more for now."""
+        """The next events, at most `limit`; none: there are no more for now."""
         found: list[SealedEvent] = []
         while self._beside and len(found) < limit:
             cid = self._beside.pop()
@@ -123,7 +123,7 @@ _MADE_MAX = 16
 
 
 def origin_of(store: Store, topic: Topic) -> MadeFrom | None:
-    """What a topic was made from, by the newest version that the store has a record of."""
+    """The topic and version that a topic was made from, by its newest version with a record."""
     found = [record for record in _records(store) if record.topic == topic]
     newest = max(found, key=lambda record: record.rank, default=None)
     block = store.get(newest.value) if newest is not None else None
@@ -158,7 +158,7 @@ def read_through(store: Store, topic: Topic, since: Since = "beginning") -> Iter
 
 
 def _up_to(store: Store, origin: MadeFrom, since: Since) -> Iterator[SealedEvent]:
-    """What the heads of another topic follow, and they themselves."""
+    """The heads of another topic, and the stored events that they follow."""
     heights = {cid: store.height(origin.topic, cid) for cid in origin.heads}
     held = [Position(height, cid) for cid, height in heights.items() if height is not None]
     if not held:

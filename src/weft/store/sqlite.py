@@ -9,10 +9,10 @@ Events lie in the order they came in, so that writing appends; one index finds t
 keeps the stream's order. Heads and gaps are tables that change with the events. Every block that
 is read is hashed again, so a damaged file is found out before it is believed.
 
-Any number of processes may look into a store, but one peer lives with it (`hold`): what a second
-one writes would come in behind the first one's back, and each would hand out the events of one
-consumer's name. The lock lies in a file beside, for SQLite's own are let go of when this process
-closes any other handle of the store's file.
+Any number of processes may read a store, but only one peer works with it (`hold`): the first peer
+would not notice what a second one writes, and both would hand out the same consumer's events. The
+lock is a file of its own, since SQLite's locks are released when this process closes any other
+handle of the store's file.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ _TABLES = (
     "CREATE TABLE pins (cid BLOB PRIMARY KEY) WITHOUT ROWID",
 )
 _ADDED_TABLES = (
-    # What a peer was told when its subscription began. Files of format 1 may lack it, and a weft
-    # that does not know it leaves it alone.
+    # What a peer was told when its subscription began. Files of format 1 may lack this table, and
+    # an older weft leaves it alone.
     "CREATE TABLE IF NOT EXISTS beginnings (topic TEXT PRIMARY KEY, told BLOB NOT NULL) "
     "WITHOUT ROWID",
     # One row: what tells this store from others, and the number of the event stored last.
@@ -116,9 +116,9 @@ class SqliteStore:
     """See `interface.Store`. Any thread may call; writers take turns, so do readers."""
 
     def __init__(self, path: Path, bytes_max: int | None = None) -> None:
-        """Open or create the store. `bytes_max` bounds the file, beside what the disk does."""
+        """Open or create the store. `bytes_max` bounds the size of the file."""
         self.path = path
-        self._held: BinaryIO | None = None  # the lock's file, while a peer lives with this
+        self._held: BinaryIO | None = None  # the lock's file, while a peer works with this store
         self._writing, self._reading = threading.Lock(), threading.Lock()
         with self._errors("open"):
             self._look()
@@ -139,8 +139,8 @@ class SqliteStore:
         )
 
     def _look(self) -> None:
-        """Refuse what is there and is no store, before anything about it is changed. SQLite reads
-        it: a file that is opened besides lets go of the locks that this process holds on it."""
+        """Refuse a file that is no store, before anything about it is changed. SQLite reads it: if
+        we opened and closed the file ourselves, this process would lose its locks on it."""
         try:
             mode = self.path.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -149,8 +149,8 @@ class SqliteStore:
             raise StoreReadOnly(f"cannot open store {self.path}: {error.strerror}") from error
         if stat.S_ISDIR(mode):
             raise StoreReadOnly(f"{self.path} cannot be opened: it is a folder; name a file in it")
-        # Files beside it are another process's, or left by a crash: the last connection that may
-        # write takes them away when it closes, one that only reads does not.
+        # Files beside the store are another process's, or left by a crash. A connection that may
+        # write would remove them when it closes, one that only reads does not.
         reading = "ro" if _files_beside(self.path)[0].exists() else "rw"
         place = f"file:{quote(os.fsencode(self.path))}?mode={reading}"
         looking = sqlite3.connect(place, uri=True, timeout=BUSY_S)
@@ -163,8 +163,7 @@ class SqliteStore:
             looking.close()
 
     def hold(self) -> None:
-        """A peer begins to live with this store; `StoreBusy` if another one does, on this
-        machine."""
+        """Take the store for one peer; `StoreBusy` if another peer on this machine has it."""
         lock = self._lock_path()
         busy = StoreBusy(
             f"a peer is running already with the store {self.path}, in this or another process; "
@@ -205,7 +204,7 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of what is done inside, on disk, or nothing of it."""
+        """A transaction: all that is done inside is on disk afterwards, or nothing of it."""
         with self._staging() as database:
             yield database
         self.settle()
@@ -486,7 +485,7 @@ _MENDED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM
 
 
 def _make_private(path: Path) -> None:
-    """See to it that the store's files can be read by their owner alone, and be written by it.
+    """Make the store's files readable and writable by their owner, and by nobody else.
     SQLite gives the files beside the store the store's own mode. One that a crash left behind may
     have another, and a -shm that may not be written would make the whole store read-only."""
     above = path.parent.parent
@@ -496,7 +495,7 @@ def _make_private(path: Path) -> None:
         private.make_folder(path.parent)
     except OSError as error:
         raise StoreReadOnly(f"cannot make {path.parent}: {error.strerror}") from error
-    with suppress(OSError):  # SQLite says it better, or can do with reading
+    with suppress(OSError):  # SQLite names the error better, or needs only to read
         private.make_file(path.resolve())  # where a link leads, there may be nothing yet
     for beside in _files_beside(path):
         private.tighten(beside, writable=True)
@@ -511,7 +510,7 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _files_beside(path: Path) -> list[Path]:
-    """The log of what is not in the store's file yet, and its index."""
+    """SQLite's log of writes that are not in the store's file yet, and the log's index."""
     return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
 
 
@@ -573,7 +572,8 @@ def _check_store(database: sqlite3.Connection, path: Path) -> bool:
 
 
 def _count_signers(database: sqlite3.Connection) -> None:
-    """Count signers' bytes anew in topics that an older weft, which does not, has written to."""
+    """Count each signer's bytes anew in topics that an older weft, which does not count them, has
+    written to."""
     uncounted = database.execute(
         "SELECT id FROM topics WHERE bytes != "
         "(SELECT coalesce(sum(bytes), 0) FROM signers WHERE signers.topic = topics.id)"
@@ -600,7 +600,7 @@ def _signer(cid: Cid, block: bytes) -> bytes:
 
 
 class _TopicState(Struct):
-    """What a transaction adds to a topic's row; written once at its end."""
+    """The changes of one transaction to a topic's row, written once at its end."""
 
     floor: Position
     signers: dict[bytes, int]
@@ -643,7 +643,7 @@ class _Writer:
         if position(event) <= state.floor:
             if execute("SELECT 1 FROM events WHERE cid = ?", (cid,)).fetchone():
                 return "known"  # a head
-            execute("DELETE FROM wanted WHERE parent = ?", (cid,))
+            execute("DELETE FROM wanted WHERE parent = ? AND topic = ?", (cid, topic))
             return "pruned"
         added = execute(
             "INSERT OR IGNORE INTO events (id, cid, topic, height, time_ms, block) "
@@ -781,7 +781,7 @@ def _prune(
 
 
 def _contradiction(database: sqlite3.Connection) -> str | None:
-    """What in the tables does not follow from the events, if anything."""
+    """A text about the first row of the tables that contradicts the events; None: there is none."""
     checks = {
         "a head that is not stored": "SELECT 1 FROM heads WHERE cid NOT IN "
         "(SELECT cid FROM events WHERE events.topic = heads.topic) LIMIT 1",

@@ -1,4 +1,4 @@
-"""The window: a page to watch peers by, and plain HTTP to publish and subscribe with.
+"""A page that shows peers, and plain HTTP to publish and subscribe with.
 
-Needs the extra `web`. Nothing is loaded from elsewhere, so it works offline.
+Needs the extra `web`. The page loads nothing from other sites, so it works offline.
 """

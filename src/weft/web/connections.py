@@ -1,17 +1,17 @@
-"""Connections to the page: how many a client may have, and how long it may keep one waiting.
+"""Connections to the page: how many a client may have, and how long a request may take.
 
-A connection costs its client nothing, and the page a file handle. So that a client that opens many
-and says nothing (or says a letter now and then) shuts nobody out:
+A connection costs its client nothing, and the page a file handle. A client that opens many and
+sends nothing, or a letter now and then, must not shut others out. So:
 
-- a request has to be whole within a time, head and body;
-- a client that reads nothing of its answer for a time is cut off;
-- a client (by its address) has so many connections, and all clients together so many. One more
-  takes the place of the connection that has waited longest for a request: of the same client where
-  that has its number, else of the client that has the most. Where no connection waits for a
+- a request, head and body, has to be complete within a time;
+- a client that reads nothing of its answer for a time is disconnected;
+- connections are limited for each client (by its address) and in all. Above a limit, a new
+  connection replaces the one that has waited longest for a request: one of the same client if that
+  client is at its limit, else one of the client that has the most. If no connection waits for a
   request, the new one is closed.
 
-Connections of a proxy are many clients', so they count in the sum alone; `guard.py` limits the
-requests and streams of each client behind it.
+Connections of a proxy belong to many clients, so they count only in the sum; `guard.py` limits the
+requests and streams of each client behind a proxy.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 _PER_CLIENT = 128  # guess: a browser has about ten
 _IN_ALL = 512  # guess: of the 1,024 file handles that a process usually has
 _REQUEST_S = 20.0  # guess: the largest payload at 50 kB/s
-_STUCK_S = 30.0  # guess
-_IPV6_PREFIX = 64  # a machine has the rest of an address to itself, and takes new ones at will
+_STUCK_S = 30.0  # guess: a client that has read nothing for so long is gone or hostile
+_IPV6_PREFIX = 64  # one machine may use all addresses that share this prefix
 
 
 def client_of(host: str) -> str:
@@ -40,7 +40,7 @@ def client_of(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return host  # what a proxy says instead
+        return host  # a name that a proxy gives in place of an address
     if address.version == 4:
         return host
     if address.ipv4_mapped is not None:
@@ -49,7 +49,7 @@ def client_of(host: str) -> str:
 
 
 class Connections:
-    """Those that are open."""
+    """The open connections to the page, and their limits."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Connections:
         request_s: float = _REQUEST_S,
         stuck_s: float = _STUCK_S,
     ) -> None:
-        """`proxies`: addresses or networks whose connections are many clients'."""
+        """`proxies`: addresses or networks whose connections belong to many clients."""
         self.request_s = request_s
         self.stuck_s = stuck_s
         self._per_client = per_client
@@ -73,7 +73,7 @@ class Connections:
         return len(self._clients)
 
     def enter(self, transport: asyncio.Transport, host: str) -> None:
-        """A connection was made. Closes another one, or this one, where there are too many."""
+        """A connection was made. If there are too many, closes another one or this one."""
         client = client_of(host)
         if not self._make_room(client, host):
             return transport.abort()
@@ -82,16 +82,16 @@ class Connections:
         self.waits(transport)
 
     def waits(self, transport: asyncio.Transport) -> None:
-        """A request is waited for, from now on."""
+        """The connection waits for a request from now on."""
         if transport in self._clients:
             self._waiting.setdefault(transport)
 
     def serves(self, transport: asyncio.Transport) -> None:
-        """A request is being answered."""
+        """A request on the connection is being answered."""
         self._waiting.pop(transport, None)
 
     def leave(self, transport: asyncio.Transport) -> None:
-        """A connection has ended; also called for one that never came in."""
+        """A connection has ended; also called for one that was never admitted."""
         self._waiting.pop(transport, None)
         client = self._clients.pop(transport, None)
         if client is not None:
@@ -114,7 +114,7 @@ class Connections:
         return longest is not None
 
     def _among(self, transport: asyncio.Transport) -> int:
-        """How many connections its client has."""
+        """How many connections the client of this connection has."""
         return self._counts[self._clients[transport]]
 
     def _is_proxy(self, host: str) -> bool:
@@ -126,7 +126,7 @@ class Connections:
 
 
 class Settings(uvicorn.Config):
-    """The server's settings, with what its connections share."""
+    """The server's settings, with the `Connections` that its connections share."""
 
     def __init__(self, app: ASGIApp, shared: Connections, **more: Any) -> None:
         self.shared = shared
@@ -134,7 +134,7 @@ class Settings(uvicorn.Config):
 
 
 class _Watched(asyncio.Protocol):
-    """A connection whose client is cut off once it reads nothing any more."""
+    """A connection that is closed once its client stops reading."""
 
     config: Settings
     transport: asyncio.Transport
@@ -168,8 +168,8 @@ class _Watched(asyncio.Protocol):
 
 
 class WebSocket(_Watched, WebSocketsSansIOProtocol):
-    """A connection that began as `Http` and is one of its client's streams; `guard.py` counts
-    those, and pings find out whether the client is there."""
+    """A connection that began as `Http` and is a stream now. `guard.py` counts the streams of each
+    client, and pings notice a client that is gone."""
 
     config: Settings
 
@@ -183,7 +183,7 @@ class Http(_Watched, H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
-        # Not only from 64 kB on: whatever the client does not read is known here.
+        # No buffer of 64 kB: `pause_writing` tells at once that a client stops reading.
         transport.set_write_buffer_limits(high=0)
         self.config.shared.enter(transport, self.client[0] if self.client else "")
         self._look()
@@ -201,7 +201,8 @@ class Http(_Watched, H11Protocol):
         self._look()
 
     def _look(self) -> None:
-        """See whether a request is being answered, and whether the client has to go on with one."""
+        """Note whether a request is being answered, and whether the client has to send more of
+        one."""
         if self.transport.get_protocol() is not self:  # a web socket from now on
             self._expect(False)
             return self.config.shared.serves(self.transport)

@@ -1,13 +1,13 @@
-"""The door of the page: which requests come in at all.
+"""Decides which requests reach the page and its HTTP interface.
 
 The page is on loopback by default, where any web page that a browser on this machine shows can send
 requests to it. So:
 
-- `Host` must be a name that leads here for sure, as for the metrics (`net/metrics.py` says why);
-- a request that a browser says comes from another page (`Origin`, `Sec-Fetch-Site`) is refused, for
-  web sockets too, which the same-origin rule does not cover; no CORS header is ever sent;
-- whatever changes something needs the token, in a header that no other page can set;
-- each client (by its address) may send so many requests a second, and hold so many streams open.
+- `Host` must be a trusted name, as for the metrics (`net/metrics.py` says why);
+- a request that comes from another page, as the browser says (`Origin`, `Sec-Fetch-Site`), is
+  refused; also for web sockets, which the same-origin rule does not cover. No CORS header is sent;
+- a request that changes something needs the token, in a header that no other page can set;
+- requests a second and open streams are limited for each client (by its address).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from weft.net.metrics import HERE, host_in
 from weft.web.connections import client_of
 
 BODY_BYTES_MAX = 1_000_000
-"""A block of the store has 1 MiB, with what surrounds the payload."""
+"""Fits in a block of the store, which has 1 MiB for the payload and the rest of an event."""
 _UNREAD_BYTES_MAX = 4 * BODY_BYTES_MAX  # guess: read of a refused body, so that the answer arrives
-_UNREAD_S = 5.0  # guess
+_UNREAD_S = 5.0  # guess: time to read so much
 _WRITES_PER_S = 5_000.0  # guess: more than a peer publishes, one request each
-_BURST_S = 2.0  # guess: so much of a second's allowance may be used at once
+_BURST_S = 2.0  # guess: the allowance of so many seconds may be used at once
 READS_PER_S = 100.0
-"""guess: requests of one client without the token; a page asks for some, once in a while."""
+"""guess: requests of one client without the token; a page sends a few now and then."""
 STREAMS_MAX = 32
 """guess: pages and subscriptions of one client."""
 _CLIENTS_MAX = 4_096  # guess: addresses remembered
@@ -53,7 +53,7 @@ Refusal: TypeAlias = tuple[int, str]
 
 
 class Allowance:
-    """What one client may still do: tokens in a bucket that fills as time goes by."""
+    """How many requests and streams one client may still open: a token bucket, and a count."""
 
     def __init__(self, per_s: float, now: float) -> None:
         self._per_s = per_s
@@ -81,7 +81,7 @@ class Allowance:
 
 
 class Guard:
-    """Stands before the application."""
+    """The ASGI application around the page's own, which refuses requests."""
 
     def __init__(
         self,
@@ -119,13 +119,14 @@ class Guard:
             client.leave()
 
     def knows(self, headers: Headers) -> bool:
-        """Whether the token came along."""
+        """Whether a request carries the token."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip().encode()
         return kind.lower() == "bearer" and secrets.compare_digest(given, self._token.encode())
 
     def _client(self, scope: Scope, trusted: bool) -> Allowance:
-        """A client with the token has an allowance of its own, so that others cannot use it up."""
+        """The allowance of a client. With the token it is a separate one, so that requests without
+        the token cannot use it up."""
         key = (client_of(str((scope.get("client") or ("",))[0])), trusted)
         known = self._clients.get(key)
         if known is None:
@@ -140,7 +141,7 @@ class Guard:
         given = headers.getlist("host")
         host = host_in(given[0]) if len(given) == 1 else ""
         if host not in self._hosts and host != called:
-            return 421, "no such host here; network.metrics_hosts names those that are"
+            return 421, "unknown host name; network.metrics_hosts lists the names that are served"
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != given[0]:
             return 403, "requests of other pages are not answered"
@@ -156,11 +157,11 @@ class Guard:
 
 
 class TooLarge(Exception):
-    """A body that goes on beyond what may come."""
+    """The body of a request is larger than allowed."""
 
 
 def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """As `receive`, up to the largest body: one without a length may have any."""
+    """As `receive`, up to the largest body: a body without a declared length may be endless."""
     size = 0
 
     async def limited() -> Message:
@@ -175,7 +176,7 @@ def _bounded(receive: Receive) -> Callable[[], Awaitable[Message]]:
 
 
 def _with_headers(send: Send) -> Callable[[MutableMapping[str, object]], Awaitable[None]]:
-    """As `send`, with what every answer says besides."""
+    """As `send`, with the headers that every answer has."""
     more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def sent(message: Message) -> None:
@@ -187,8 +188,8 @@ def _with_headers(send: Send) -> Callable[[MutableMapping[str, object]], Awaitab
 
 
 async def _read_away(scope: Scope, receive: Receive) -> None:
-    """Read the body of a refused request. A connection that is closed with something unread in it
-    is reset, and the client may never see the answer."""
+    """Read the body of a refused request. The system resets a connection that is closed with unread
+    bytes, and the client may never see the answer."""
     if scope["type"] != "http":
         return
     size = 0

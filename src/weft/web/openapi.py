@@ -27,8 +27,8 @@ _EVENT: Fields = {
         "published_at": {"type": "number", "description": "seconds since 1970"},
         "event_id": _TEXT,
         "cid": {"type": "string", "description": "of a stored event: its content identifier"},
-        "hops": {"type": "integer", "description": "over which it came; not in a history"},
-        "height": {"type": "integer", "description": "in the topic's stream"},
+        "hops": {"type": "integer", "description": "connections it crossed; not in a history"},
+        "height": {"type": "integer", "description": "place in the topic's stream, from 1"},
     },
 }
 _RECEIPT: Fields = {
@@ -81,7 +81,7 @@ def _operation(
     answers: Mapping[str, Fields] | None = None,
     **more: object,
 ) -> Fields:
-    """`answers`: those that this path alone gives, or gives in its own form."""
+    """`answers`: answers that only this path gives, or that it gives in its own form."""
     errors = {status: _error(text) for status, text in _ERRORS.items()}
     all_answers = dict(sorted({"200": ok, **errors, **(answers or {})}.items()))
     return {"summary": summary, "parameters": list(parameters), "responses": all_answers, **more}
@@ -94,7 +94,7 @@ def _error(text: str) -> Fields:
 _ERRORS = {
     "400": "Something in the request is wrong; `error` says what",
     "403": "The request comes from another web page",
-    "421": "The Host header names no host that leads here for sure",
+    "421": "The name in the Host header is not among those that are served",
     "429": "Too many requests or streams of one client",
     "503": "The peer cannot do it at the moment",
 }
@@ -106,15 +106,17 @@ _TOPIC = _query("topic", "such as /sports/football", required=True)
 _LAST: Fields = {
     "name": "Last-Event-ID",
     "in": "header",
-    "description": "The last `id` that was read; goes before `since`. 410: the events after it "
+    "description": "The last `id` that was read; wins over `since`. 410: the events after it "
     "are not stored any more.",
     "schema": _TEXT,
 }
 _IN_VAIN: Fields = {"oneOf": [_ref("Receipt"), _ref("Error")]}
 _GETS: dict[str, Fields] = {
-    "/api/status": _operation("How the peer is that speaks here", _answer("Its status", _ANY)),
+    "/api/status": _operation(
+        "The status of the peer that publishes and subscribes here", _answer("Its status", _ANY)
+    ),
     "/api/peers/{peer}": _operation(
-        "All that one peer tells of itself",
+        "Everything that one peer tells of itself",
         _answer("Its status and counters", _ANY),
         _path("peer", "its id"),
         answers=_NOT_THERE,
@@ -138,7 +140,7 @@ _GETS: dict[str, Fields] = {
         "Subscribe: Server-Sent Events, one for each event of the topic",
         _answer(
             "`data` is an Event, `id` its place. The event `lost` says that the place in "
-            "Last-Event-ID is not known any more; forget it, as its empty `id` says",
+            "Last-Event-ID is not known any more; its empty `id` makes clients forget that place",
             _ref("Event"),
             "text/event-stream",
         ),
@@ -164,7 +166,7 @@ _PUBLISH = _operation(
     _TOPIC,
     _query("header", "NAME=VALUE, signed with the event; may be given again"),
     answers={
-        "401": _error("The token did not come along"),
+        "401": _error("The request has no token"),
         "403": _answer("The topic's owners refuse it, or another page asked", _IN_VAIN),
         "413": _error(f"The payload has more than {BODY_BYTES_MAX} bytes"),
         "503": _answer("It could not be published at the moment", _IN_VAIN),

@@ -1,23 +1,23 @@
 // The picture: where peers stand, the links between them, and events on their way.
 //
 // Links attract and all peers repel each other. Each frame moves peers for a few milliseconds at
-// most, and nothing moves any more once the picture has settled, so the page stays idle then. What
-// stands and what moves are two layers, so that an event on its way repaints nothing but itself.
+// most, and once the picture has settled nothing moves, so that the page is idle. Peers and links
+// are in one layer and events in another, so that an event on its way repaints only its own layer.
 
 const BUDGET_MS = 5;      // of each frame, for moving peers
 const FRAME_MS = 30;
 const COOLING = 0.97;
 const STILL = 0.02;
-const STEP_MS = 130;      // that an event is shown on one link
+const STEP_MS = 130;      // time to show an event on one link
 const FLOW_MAX = 400;     // steps shown at a time
-const LINES_MAX = 1500;   // more make one grey area, and take long to paint
+const LINES_MAX = 1500;   // more lines make one grey area, and take long to paint
 
 export class Overlay {
   constructor(canvas, moving, onChoose) {
     this.canvas = canvas;
     this.moving = moving;
-    this.changed = true;      // what stands must be painted again
-    this.every = 1;           // which part of the lines is drawn
+    this.changed = true;      // peers and links must be painted again
+    this.every = 1;           // one line in so many is drawn
     this.spots = new Map();   // n -> {x, y}, in units of the picture
     this.figures = new Map(); // n -> figure
     this.topic = "";
@@ -38,7 +38,7 @@ export class Overlay {
 
   show(figures) {
     this.figures = new Map(figures.map((figure) => [figure.n, figure]));
-    // One peer alone is shown with all that it knows, of whom nothing else is known here.
+    // A single peer is shown with all peers that it knows; nothing else is known of those here.
     const known = new Set(this.figures.keys());
     if (figures.length === 1) {
       for (const n of [...figures[0].view, ...Object.values(figures[0].links).flat()]) known.add(n);
@@ -52,8 +52,8 @@ export class Overlay {
     this.redraw();
   }
 
-  // Whether a peer is subscribed to the topic: by its own word, or, of a peer that cannot be asked,
-  // since it is a neighbour there.
+  // Whether a peer is subscribed to the topic: it says so itself, or, if it cannot be asked, it is a
+  // neighbour of another peer there.
   member(n) {
     if (this.figures.has(n)) return this.topic in this.figures.get(n).links;
     return [...this.figures.values()].some((figure) => figure.links[this.topic]?.includes(n));
@@ -90,11 +90,12 @@ export class Overlay {
       const hops = new Map(reached);
       for (const [n, hop] of reached) {
         if (this.flow.length >= FLOW_MAX) break;
-        // Which link it came over is not told: the likely one comes from a neighbour one hop before.
+        // The frame does not say over which link an event came: probably from a neighbour that it
+        // reached one hop earlier.
         const linked = this.figures.get(n)?.links[topic] ?? [];
         const from = linked.find((other) => hops.get(other) === hop - 1) ?? n;
         this.flow.push({ from, to: n, begins: now + hop * STEP_MS });
-        // A peer that is shown alone hands what it publishes to its neighbours, which tell nothing.
+        // If a single peer is shown, draw its own events on the way to its neighbours as well.
         if (hop === 0 && this.figures.size === 1) {
           for (const to of linked) this.flow.push({ from: n, to, begins: now + STEP_MS });
         }
@@ -122,7 +123,7 @@ export class Overlay {
     return this.edges;
   }
 
-  // What attracts: the links of all topics, which stay; views change all the time.
+  // The attracting pairs: links of all topics, which stay, since views change all the time.
   pulls() {
     if (this.springs) return this.springs;
     const pulls = [];
@@ -181,14 +182,14 @@ export class Overlay {
       if (this.heat > STILL) { this.move(); this.changed = true; }
       if (this.changed) this.paint();
       this.paintFlow();
-      // A message that a frame has posted to itself comes after the frame was painted.
+      // A message that is posted during a frame arrives after that frame was painted.
       const done = this.after.splice(0);
       if (done.length) {
         const channel = new MessageChannel();
         channel.port1.onmessage = () => { done.forEach((each) => each()); channel.port1.close(); };
         channel.port2.postMessage(0);
       }
-      // Thirty frames a second are enough for what moves by itself; a message is painted at once.
+      // Thirty frames a second are enough for motion; a message of the socket is painted at once.
       if (this.heat > STILL || this.flow.length) {
         this.timer ??= setTimeout(() => { this.timer = null; this.draw(); }, FRAME_MS);
       }

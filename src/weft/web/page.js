@@ -1,11 +1,11 @@
-// The page: what the live socket tells becomes tiles, picture and panels. Everything that comes
-// from peers is put in as text (textContent), never as HTML.
+// The page: shows frames of the live socket as tiles, picture and panels. All text from peers is
+// inserted as text (textContent), never as HTML.
 
 import { Overlay } from "/static/overlay.js";
 
 const $ = (id) => document.getElementById(id);
 const EVENTS_SHOWN = 200;
-const PAYLOAD_SHOWN = 1000; // characters; the rest of a long one would bury all others
+const PAYLOAD_SHOWN = 1000; // characters; all of a long payload would push the others away
 const SAMPLES_MAX = 500; // of the time from message to paint, kept in the browser's timeline
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token")
@@ -77,7 +77,7 @@ function showFigures(all) {
 function showTiles(all) {
   const sum = (name) => all.reduce((total, figure) => total + figure[name], 0);
   const now = { at: performance.now(), delivered: sum("delivered"), frames: sum("frames"), bytes: sum("bytes") };
-  // Peers that come or leave change the sums by more than was sent: begin again.
+  // Peers that come or leave change the sums, not only messages do: begin again.
   if (!opened || opened.count !== all.length) {
     opened = { ...now, count: all.length };
     last = now;
@@ -106,7 +106,7 @@ function showLegend() {
   if (overlay.every > 1) $("legend").textContent += `; one line in ${overlay.every} is drawn`;
 }
 
-// Options are only touched when they change: a list that is open in the browser would close.
+// Options are replaced only if they changed, since that closes a list that is open in the browser.
 function setOptions(select, first, entries) {
   const wanted = entries.map(([value]) => value).join("\n");
   if (select.dataset.shown === wanted) return;
@@ -125,7 +125,7 @@ function showChosen() {
 function showOptions(all) {
   const topics = [...new Set(all.flatMap((figure) => Object.keys(figure.links)))].sort();
   setOptions($("overlay"), "general overlay", topics.map((topic) => [topic, topic]));
-  showChosen(); // a topic that nobody was subscribed to before it was opened has its option only now
+  showChosen(); // a topic without subscribers has an option only after it was opened
   setOptions($("peer"), "none", all.map((figure) => [String(figure.n), `${figure.n} ${short(names[figure.n])}`]));
 }
 
@@ -220,7 +220,7 @@ function openTopic(topic) {
   follow(topic);
 }
 
-// Text as it is, but for what cannot be seen, and the beginning of what is long.
+// The payload as text: control characters are replaced, and a long text is cut.
 function shownPayload(event) {
   const text = event.payload ?? event.payload_base64;
   const seen = text.slice(0, PAYLOAD_SHOWN).replace(/[^\P{Cc}\t\n]/gu, "\u{fffd}");
@@ -242,10 +242,10 @@ async function follow(topic) {
     $("events").prepend(element("li", payload, element("time", `${when}, from ${short(event.publisher)}${inside}`)));
     while ($("events").children.length > EVENTS_SHOWN) $("events").lastChild.remove();
   };
-  // First the stream, then the past: nothing falls in between, and what is in both is shown once.
+  // First the stream, then the past: so no event is missed, and `shown` drops those in both.
   stream = new EventSource(`/api/events?topic=${encodeURIComponent(topic)}`);
-  // A browser comes back by itself, but not where its place in the stream is unknown: after a restart
-  // of a peer that keeps events in memory. Then the topic is opened anew.
+  // The browser connects again by itself, except if its place in the stream is unknown, as after a
+  // restart of a peer that keeps events in memory. Then the topic is opened anew.
   const mine = stream;
   stream.onerror = () => {
     if (mine.readyState !== EventSource.CLOSED) return;
@@ -272,7 +272,7 @@ $("go").onsubmit = (event) => {
 $("publish").onsubmit = async (event) => {
   event.preventDefault();
   const payload = $("payload").value;
-  // The field is free at once: an answer may take seconds, and what is typed meanwhile is the next event.
+  // Clear the field at once: an answer may take seconds, and the user may type the next event.
   $("payload").value = "";
   $("receipt").textContent = "sending …";
   const said = await publish(overlay.topic, payload);

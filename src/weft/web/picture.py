@@ -1,7 +1,7 @@
-"""The live picture: looks at all peers while a page is open, and tells every page what changed.
+"""The live picture: looks at all peers while a page is open, and sends frames to every page.
 
-One task looks for all pages, and none looks where no page is open. A page that does not keep up
-loses frames in between; each frame of figures is whole, so the next one mends that. Frames:
+One task looks for all pages; it runs only while a page is open. A page that does not keep up loses
+frames; each frame of figures is complete, so the next one makes up for that. Frames:
 
     {"kind": "names", "first": 0, "names": [ID, …]}   numbers that peers have from now on
     {"kind": "figures", "figures": [{"n": 0, …}, …]}  all peers, as `source.Figure` says
@@ -31,7 +31,7 @@ WAITING_MAX = 16
 
 
 class Viewer:
-    """The frames that one open page has not been sent yet; the oldest give way."""
+    """The frames that wait for one open page; the oldest make room for new ones."""
 
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque(maxlen=WAITING_MAX)
@@ -49,7 +49,7 @@ class Viewer:
         return self._frames.popleft()
 
     def told(self, scene: Scene) -> bytes | None:
-        """The names that it does not know yet."""
+        """A frame with the names that the page does not know yet."""
         names = scene.names(self.names)
         if not names:
             return None
@@ -59,7 +59,7 @@ class Viewer:
 
 
 class Picture:
-    """The pages that are open, and what they are shown."""
+    """Makes frames from a source, for all open pages."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -70,11 +70,11 @@ class Picture:
         self.seen = asyncio.Event()  # a page has been open
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """For one page, until it is closed."""
+        """The frames for one page, until it is closed."""
         viewer = Viewer()
         self._viewers[viewer] = None
         self.seen.set()
-        self._look_at = 0.0  # at once, for the one that has just come
+        self._look_at = 0.0  # at once, for the new page
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         try:
@@ -103,7 +103,7 @@ class Picture:
                 if steps := self._scene.steps(await self._source.flow()):
                     self._tell({"kind": "flow", "events": steps})
             except WeftError as error:
-                log.info("the picture stands still: %s", error)  # a swarm that leaves
+                log.info("no news for the picture: %s", error)  # the swarm is leaving, say
             await asyncio.sleep(FLOW_S)
 
     def _tell(self, frame: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""What is served where: the page with its files, the HTTP interface, and the live picture.
+"""The routes: the page with its files, the HTTP interface, and the live picture.
 
 `openapi.py` describes the interface; a test holds the two together.
 """
@@ -44,7 +44,7 @@ _KINDS = {
     ".svg": "image/svg+xml",
 }
 _STATUS = {"refused": 403, "failed": 503, "dropped": 503}
-"""Of a publish that came to nothing."""
+"""Status codes of publishes that failed, by outcome."""
 
 
 class Json(Response):
@@ -55,7 +55,7 @@ class Json(Response):
 
 
 KEPT_TOPICS = 32
-"""guess: topics that a peer with a store stays in when no client is in them any more."""
+"""guess: topics that a peer with a store stays in after their last client has gone."""
 
 
 class Routes:
@@ -142,7 +142,7 @@ class Routes:
 
     async def _peer(self, request: Request) -> Response:
         found = await self._source.status_of(request.path_params["peer"])
-        return Json(found) if found is not None else _error(404, "no such peer can be asked here")
+        return Json(found) if found is not None else _error(404, "this peer cannot be asked here")
 
     async def _topics(self, request: Request) -> Response:
         """Topics that any of the peers is subscribed to, and those that the store has events of."""
@@ -196,7 +196,7 @@ class Routes:
                 raise UsageError(f"since is {since!r}; expected 'now' or 'beginning'")
             after = "now" if since == "now" else None
         if after != "now" and not has_store(peer):
-            raise UsageError("this peer keeps no events, so there is no past to read")
+            raise UsageError("this peer has no store, so there is no past to read")
         topic = _topic(request)
         await self._stay_in(topic)
         stream = Stream(peer, topic, after)
@@ -208,8 +208,9 @@ class Routes:
         return _Events(stream, self.closing)
 
     async def _stay_in(self, topic: str) -> None:
-        """With a store, stay in a topic when its last client has gone, so that one that comes back
-        gets what it missed; in the latest topics alone, since anybody may name some."""
+        """With a store, stay in a topic after its last client has gone, so that a client that comes
+        back gets the events it missed. Only the latest topics are kept, since any client may name
+        new ones."""
         peer = self._source.speaker
         if not has_store(peer):
             return
@@ -219,7 +220,7 @@ class Routes:
             await self._kept.pop(next(iter(self._kept))).close()
 
     async def leave(self) -> None:
-        """Leave the topics that no client is in."""
+        """Leave the topics that were kept for clients that may come back."""
         while self._kept:
             await self._kept.popitem()[1].close()
 
@@ -235,7 +236,7 @@ class _Events(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        finally:  # not in what is cancelled when the client goes: leaving takes a moment
+        finally:  # here, since the generator is cancelled when the client goes, and this awaits
             await self._pieces.aclose()
             await self._stream.close()
 
@@ -264,7 +265,7 @@ def _file(name: str) -> Response:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that is too long for any is none."""
+    """Whether there is such a file; False also for a name that no file can have."""
     try:
         return path.is_file()
     except OSError:
@@ -283,7 +284,7 @@ async def _explain(request: Request, error: Exception) -> Response:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """No such path, or no such method there."""
+    """The answer to an unknown path, or to a method that a path does not have."""
     assert isinstance(error, HTTPException)
     return Json({"error": error.detail.lower()}, error.status_code, error.headers)
 
@@ -293,7 +294,7 @@ async def _too_large(request: Request, error: Exception) -> Response:
 
 
 async def _drain(socket: WebSocket) -> None:
-    """Until the page goes away. It has nothing to say."""
+    """Read and ignore all messages of a page until it goes away."""
     with suppress(WebSocketDisconnect):
         while True:
             await socket.receive_text()
@@ -306,7 +307,7 @@ def _read_verdicts(folder: Path) -> list[object]:
         try:
             verdict = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
         except (OSError, msgspec.DecodeError):
-            continue  # being written, or none of ours
+            continue  # it is being written, or no file of weft's
         verdict["figure"] = (path.parent / "figure.svg").is_file()
         found.append(verdict)
     return found

@@ -28,7 +28,7 @@ from weft.web.routes import STREAMS, Routes
 from weft.web.source import Source
 
 TOKEN_VARIABLE = "WEFT_WEB_TOKEN"  # noqa: S105  (the name of a variable)
-_MESSAGE_BYTES_MAX = 4_096  # a page has nothing to say
+_MESSAGE_BYTES_MAX = 4_096  # pages send no messages that matter
 
 
 class _Server(uvicorn.Server):
@@ -64,7 +64,7 @@ class Web:
     ) -> None:
         """`where` is HOST:PORT. `hosts`: names that callers may use, beside loopback's and the
         address itself. The token is drawn, unless it is given here or in WEFT_WEB_TOKEN. `proxies`:
-        addresses or networks that are believed when they say for which client they ask
+        addresses or networks that are trusted to name the client that they ask for
         (`X-Forwarded-For`). `connections` and `reads_per_s` are the limits of clients."""
         self._where = where
         self.token = token or os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(16)
@@ -89,14 +89,14 @@ class Web:
 
     @property
     def url(self) -> str:
-        """For this machine: where it listens on all addresses, by the name of loopback."""
+        """The page's URL on this machine; with `localhost` if it listens on all addresses."""
         host, _, port = self.address.rpartition(":")
         anywhere = ipaddress.ip_address(host.strip("[]")).is_unspecified
         return f"http://localhost:{port}/" if anywhere else f"http://{self.address}/"
 
     @property
     def url_with_token(self) -> str:
-        """For a browser. What follows the # never leaves it."""
+        """The URL for a browser, which does not send the part after the # to any server."""
         return f"{self.url}#token={quote(self.token, safe='')}"
 
     @property
@@ -105,7 +105,7 @@ class Web:
         return not ipaddress.ip_address(self.address.rpartition(":")[0].strip("[]")).is_loopback
 
     async def looked_at(self, seconds: float) -> None:
-        """Until a page is open, but no longer than this."""
+        """Wait until a page is open, at most so many seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._routes.picture.seen.wait(), seconds)
 
@@ -128,7 +128,7 @@ class Web:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._routes.closing.set()  # streams end, and their clients come back when there is one
+        self._routes.closing.set()  # ends streams; their clients connect again by themselves
         await self._routes.picture.close()
         await self._routes.leave()
         self._server.should_exit = True

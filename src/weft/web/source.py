@@ -1,7 +1,7 @@
-"""What is behind the page: one peer, or a swarm with a peer of its own to speak through.
+"""The peers behind the page: one peer, or a swarm with one more peer that acts for users.
 
-A `Scene` is what the page draws of it: peers get numbers in the order in which they are first met,
-so that a picture of 500 peers, which know 20 others each, is some ten thousand small numbers.
+A `Scene` makes frames of them for the page. Peers get numbers in the order in which they are first
+met, so that a picture of 500 peers, which know 20 others each, is some ten thousand small numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weft.lab.processes import Status, Swarm
 
 
 class Source(Protocol):
-    """Peers to show, and one of them that speaks for the users of the page."""
+    """Peers to show, and one of them that acts for the users of the page."""
 
     @property
     def speaker(self) -> weft.Peer:
-        """Publishes and subscribes."""
+        """The peer that publishes and subscribes for users."""
 
     async def sights(self) -> list[Sight]:
-        """Every peer that can be looked at."""
+        """The state of every peer that can be asked."""
 
     async def flow(self) -> list[Passing]:
         """Notifications since the last call."""
@@ -32,7 +32,7 @@ class Source(Protocol):
 
 
 Passing = tuple[str, str, str, int]
-"""A notification on its way over the picture: peer, topic, event, hops."""
+"""A notification to show in the picture: peer, topic, event, hops."""
 
 
 class Single:
@@ -48,7 +48,7 @@ class Single:
         return [sight]
 
     async def flow(self) -> list[Passing]:
-        """What reached this peer; and where its publisher is a neighbour, that it began there."""
+        """The events that reached this peer; if the publisher is a neighbour, they begin there."""
         passed: list[Passing] = []
         for topic, event, publisher, hops in self.speaker.passed():
             if publisher in self._linked.get(topic, ()):
@@ -63,7 +63,7 @@ class Single:
 
 
 class Crowd:
-    """The peers of a swarm, and one of this process, which has joined them, to speak."""
+    """The peers of a swarm, and a peer of this process that has joined them and acts for users."""
 
     def __init__(self, swarm: Swarm, speaker: weft.Peer) -> None:
         self.speaker = speaker
@@ -119,7 +119,7 @@ class Scene:
         return list(self._numbers)[first:]
 
     def figures(self, sights: Sequence[Sight]) -> list[Figure]:
-        """What the page draws. Peers that can be looked at get their numbers first."""
+        """The figures that the page draws. Peers that can be asked get their numbers first."""
         for sight in sights:
             self.number(sight["peer"])
         return [

@@ -1,11 +1,11 @@
-"""One topic as Server-Sent Events, and its history: what subscribers get over plain HTTP.
+"""One topic as Server-Sent Events, and its history: subscribing over plain HTTP.
 
 With a store, each event's `id` is a position in it (`Peer.consume`), so that a client that comes
-back with `Last-Event-ID`, as browsers do by themselves, gets each event after that once, whatever
-happened meanwhile. Events of publishers without a store are stored nowhere: they come while the
-client is there, without an `id`. A client whose place is unknown here and to all members that were
-asked (its peer kept events in memory, and was started anew) gets the event `lost`, and after it
-what comes from then on.
+back with `Last-Event-ID`, as browsers do by themselves, gets each event after that position once.
+Events of publishers without a store are stored nowhere: a client gets them only while it is
+connected, and without an `id`. A client whose position is unknown here and to all members that were
+asked (as after a restart of a peer that keeps events in memory) gets the event `lost`; it begins
+anew then.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from weft.store.reader import Since
 WAITING_MAX = 64
 """guess: events read ahead for a client that takes them slowly."""
 ALIVE_S = 15.0
-"""guess: a comment is sent so often where nothing happens, to learn that a client is gone."""
+"""guess: how often a comment is sent while nothing happens, to learn that a client is gone."""
 HISTORY_MAX = 1_000
 HISTORY_USUAL = 100
-"""guess: events in one answer, at most and unless another number is asked for."""
+"""guess: events in one answer: at most, and if the request names no number."""
 HISTORY_BYTES_MAX = 2_000_000
-"""guess: of payloads in one answer, which waits in memory until its client has read it."""
+"""guess: bytes of payloads in one answer, which stays in memory until its client has read it."""
 _NOW_SECONDS = 5.0
-"""guess: so long another member's word on where the stream ends is waited for."""
+"""guess: how long to wait for another member to tell where the stream ends."""
 _RETRY_MS = 1_000
 
 
 def note_fields(note: weft.Notification) -> dict[str, object]:
-    """A notification as JSON says it."""
+    """The fields of a notification in JSON."""
     told = fields_of(note)
     del told["payload"]
     return {**payload_fields(note.payload), **told}
 
 
 def payload_fields(payload: bytes) -> dict[str, str]:
-    """A payload: text where it is UTF-8, else base64."""
+    """A payload: as text if it is UTF-8, else in base64."""
     try:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
@@ -60,7 +60,7 @@ def payload_fields(payload: bytes) -> dict[str, str]:
 
 
 def event_fields(event: SealedEvent) -> dict[str, object]:
-    """A stored event as JSON says it."""
+    """The fields of a stored event in JSON."""
     return {
         "cid": cid_text(event.cid),
         "topic": event.topic,
@@ -75,11 +75,11 @@ def event_fields(event: SealedEvent) -> dict[str, object]:
 
 def history(peer: weft.Peer, topic: str, after: str | None, limit: int) -> list[dict[str, object]]:
     """Stored events in the stream's order: the first ones after an event, or the latest ones. At
-    least one; otherwise no more than an answer holds."""
+    least one event, if there is any; more only up to `HISTORY_BYTES_MAX`."""
     if after is not None:
         since: Since = "beginning" if after == "beginning" else usable(parse_cid, after)
         return [event_fields(event) for event in _fitting(peer.history.read(topic, since, limit))]
-    # From the end, so that the answer costs what it holds, however long the stream is.
+    # Read from the end, so that the cost depends on the answer and not on the stream's length.
     store, name = peer.history.store, usable(parse_topic, topic)
     highest = Position(max(store.heads(name).values(), default=0) + 1, Cid(b""))
     latest = (cid for cid, _ in islice(store.downwards(name, highest), limit))
@@ -102,7 +102,7 @@ def has_store(peer: weft.Peer) -> bool:
 
 
 class Stream:
-    """What one client is sent of one topic."""
+    """The events of one topic for one client, as Server-Sent Events."""
 
     def __init__(self, peer: weft.Peer, topic: str, after: str | None) -> None:
         """`after`: the last id that the client knows, "now", or None for the beginning."""
@@ -115,12 +115,12 @@ class Stream:
         self._first = f"retry: {_RETRY_MS}\n\n".encode()
 
     async def open(self) -> None:
-        """Subscribe; whatever is wrong is an error here, before anything was sent."""
+        """Subscribe; a wrong topic or position raises here, before anything was sent."""
         if has_store(self._peer):
             consumer = self._peer.consume(self._topic, after=self._after)
             await self._stack.enter_async_context(consumer)
             if self._after == "now":
-                # A client that comes back with its first id goes on from there, so that is awaited.
+                # The first id must be where "now" is: a client may come back with it.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOW_SECONDS):
                         await consumer
@@ -138,8 +138,8 @@ class Stream:
                 await self._waiting.put(_event(note))
 
     async def pieces(self, closing: asyncio.Event) -> AsyncGenerator[bytes, None]:
-        """Until the client goes away, or all of this closes. Then `close` is called by the caller:
-        what waits in here is cancelled when the client has gone."""
+        """The text of the stream, until the client goes away or the server closes. The caller must
+        call `close` then: this generator is cancelled when the client goes, and cannot await."""
         end = asyncio.create_task(closing.wait())
         following: asyncio.Task[bytes] | None = None
         try:
@@ -157,7 +157,7 @@ class Stream:
                 if done:
                     if (lost := self._lost()) is not None:
                         yield lost
-                    return  # also where the peer has closed: the client comes back
+                    return  # also if the peer has closed: the client connects again
                 yield b":\n\n"
         finally:
             end.cancel()
@@ -165,8 +165,9 @@ class Stream:
                 following.cancel()
 
     def _lost(self) -> bytes | None:
-        """What a client is told whose place nobody knows any more. The empty `id` makes it forget
-        that place: otherwise it would come back with it for ever, and get nothing."""
+        """The event for a client whose position nobody knows any more. Its empty `id` makes the
+        client forget the position: otherwise it would come back with it for ever, and get
+        nothing."""
         for task in self._tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, PositionError):

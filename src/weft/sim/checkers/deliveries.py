@@ -1,8 +1,8 @@
-"""Judges of what applications saw: which events they got, how often, and what was promised.
+"""Judges of what applications saw: which events they got, how often, and in which order.
 
 They know only the `Record` of an outside observer, nothing of the machines under test. Each returns
-sentences that name the peer, the topic, the event and the time; no sentence means that all is well.
-`state.py` judges what peers hold inside.
+a sentence for each violation, which names the peer, the topic, the event and the time. `state.py`
+judges the state inside peers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, S
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
 
 LIARS_ASKED = 20
-"""A publisher from outside asks so many peers that say they are in a topic, if there are as many
-(SECURITY.md): fewer liars are never all of them."""
+"""A publisher that is not subscribed asks so many peers that say they are in a topic, if there are
+as many (SECURITY.md): fewer liars cannot be all of them."""
 
 
 def event_text(key: EventKey) -> str:
@@ -45,15 +45,15 @@ def check_complete(
 ) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
-    That is owed for an event that some peer still holds: one that delivered it to its own
-    application and has stayed subscribed since, or an access point that accepted it and has. An
-    event whose every holder went down or left is lost, and no protocol could do better.
+    This is required of an event that some peer still holds: a peer that delivered it to its own
+    application and has stayed subscribed since, or an access point that accepted it and has stayed.
+    If all holders of an event went down or left, it is lost under any protocol.
 
-    With `receipts`, as where peers lie, an event is owed as well if its publisher lives and was
-    told by another peer that it is delivered, whichever had said so. A member that publishes is
-    told by itself, at once: what it holds is owed for as long as it stays, as above. Where so many
-    lie (`liars`) that they may be all that a publisher asks, and most of those that could be, its
-    receipt is worth nothing. Nothing is owed in topics that hostile peers have `captured`.
+    With `receipts`, for runs with hostile peers, it is also required of an event whose publisher
+    lives and was told by another peer that it is delivered. (A member that publishes is told by
+    itself, at once: it counts as a holder, as above.) A receipt counts for nothing if the `liars`
+    are so many that they may be all peers that a publisher asks, and more than the topic's members.
+    Nothing is required in topics that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
     lasting = record.lasting_stays()
@@ -107,7 +107,7 @@ def _known_events(
 def _acceptances(
     record: Record, publication: Publication, lasting: dict[Topic, list[Stay]]
 ) -> Iterator[tuple[EventKey, _Known]]:
-    """Receipts that name an access point which has stayed subscribed since."""
+    """The events of receipts that name an access point which has stayed subscribed since."""
     for at_ms, answer in publication.answers:
         event = publication.event(answer)
         if answer.outcome != "delivered" or event is None or answer.contact is None:
@@ -121,7 +121,7 @@ def _acceptances(
 
 
 def _outnumbered(record: Record, topic: Topic, at_ms: int, liars: int) -> bool:
-    """Whether more peers lie than were in a topic then, and more than a publisher asks."""
+    """Whether the liars are more than the topic's members then, and as many as a publisher asks."""
     members = sum(
         stay.topic == topic and stay.start_ms <= at_ms and (stay.end_ms or at_ms) >= at_ms
         for stay in record.stays
@@ -144,11 +144,11 @@ def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:
                 yield event_key(publication.topic, event), _Known(publication.at_ms, because)
 
 
-# --- among honest peers, nobody is called a liar ----------------------------------------------
+# --- among honest peers, no peer is called a liar ---------------------------------------------
 
 
 def check_believed(record: Record, forged: int) -> list[str]:
-    """No peer finds that another has signed two different things, or what it did not sign."""
+    """No peer reports that another signed two different things, or that a signature is wrong."""
     found = [f"peer {peer} warns at {at_ms} ms: {text}" for at_ms, peer, text in record.warnings]
     if forged:
         found.append(f"{forged} runs or statements were taken for forged")
@@ -159,7 +159,7 @@ def check_believed(record: Record, forged: int) -> list[str]:
 
 
 def check_genuine(record: Record, honest: int) -> list[str]:
-    """What comes under the name of an honest peer (those have the first numbers) is its own."""
+    """Events under the name of an honest peer (those have the first numbers) are its own."""
     return [
         f"peer {delivery.peer} was handed "
         f"{event_text(event_key(delivery.topic, delivery.event))} at {delivery.at_ms} ms, which "
@@ -210,8 +210,9 @@ def check_once(record: Record) -> list[str]:
 
 
 def check_in_order(record: Record) -> list[str]:
-    """No application gets an event after a later one of the same publisher. Where faults keep an
-    event from a peer for long, it may (`protocol/delivery.py`); so this is for runs without."""
+    """No application gets an event after a later one of the same publisher. Faults that delay an
+    event for long may cause that (`protocol/delivery.py`), so only runs without faults are
+    judged."""
     latest: dict[tuple[int, int, Topic, PeerId, int], int] = {}
     violations = []
     for one in record.deliveries:
@@ -276,10 +277,10 @@ def _judge_answers(record: Record, publication: Publication, healed_ms: int) -> 
 def check_parasites(record: Record, grace_ms: int, healed_ms: int) -> list[str]:
     """Events travel only among a topic's subscribers.
 
-    A peer that never subscribed is never sent one. One that unsubscribed may still be sent one by a
-    peer that was not told, which is then told again; so after `grace_ms` from the end of the
-    subscription each sender may err once, and again only while what it is told can get lost, that
-    is before `healed_ms`.
+    A peer that never subscribed is never sent an event. A peer that unsubscribed may still be sent
+    events by peers that do not know it yet; it tells them again. So from `grace_ms` after the end
+    of the subscription on, each sender may err once; more often only before `healed_ms`, while
+    messages that tell it may get lost.
     """
     stays = record.stays_by_topic()
     told_ms: dict[tuple[int, int, Topic], int] = {}
@@ -313,8 +314,8 @@ def _latest_end(stays: list[Stay], parasite: Parasite) -> int | None:
 # --- hierarchies ------------------------------------------------------------------------------
 #
 # An event counts in its topic and in those above it up to the root, and nowhere else, and every
-# subscriber learns where it was published. That these topics' subscribers get it, and once each, is
-# judged above for each topic by itself. What is above a topic is told without the rules under test.
+# subscriber learns where it was published. The functions above judge each topic by itself: that its
+# subscribers get the event, and once. `expected_levels` does not use the rules under test.
 
 
 def expected_levels(topic: str, roots: Iterable[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """Judges of the DHTs: of lookups in Kademlia, and of roles in the topic-aware DHT (Lemma 4.2).
 
-They know the place and the state of every live peer, which no peer does, and say in words what is
-wrong.
+They know the place and the state of every live peer, which no peer does, and return sentences.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Judged:
-    """One lookup against the truth."""
+    """One lookup compared with the peers that are really closest."""
 
     wanted: int
     right: int  # found, and among the truly closest
@@ -82,7 +81,7 @@ class Seat:
 
 @dataclass
 class Found:
-    """What was found wrong, by kind."""
+    """Violations by kind."""
 
     roles: list[str] = field(default_factory=list)  # forwarder or child if and only if subscribed
     parents: list[str] = field(default_factory=list)  # every child at its closest live forwarder
@@ -181,8 +180,8 @@ def captured(
 
 
 def captured_in(world: World) -> frozenset[Topic]:
-    """Topics whose honest members are all children of hostile peers. What those keep back no member
-    can hear from another: children know their parent, and other forwarders."""
+    """Topics whose honest members are all children of hostile peers. No member can get an event
+    there that these keep back: children know only their parent, and other forwarders."""
     wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
     there = [node for node in world.nodes if node.machine is not None]
     hostile = {node.contact.peer for node in there if not isinstance(node.machine, Peer)}
@@ -190,7 +189,7 @@ def captured_in(world: World) -> frozenset[Topic]:
 
 
 def topic_dhts(world: World) -> dict[PeerId, TopicDht]:
-    """Of all live peers that route by the topic-aware DHT."""
+    """The topic-aware DHTs of all live peers that route by one."""
     found = {}
     for node in world.nodes:
         routing = node.machine.routing if isinstance(node.machine, Peer) else None

@@ -1,4 +1,4 @@
-"""Judges of events that stay: what the stores hold in the end, and what was promised of them."""
+"""Judges of events that stay: whether stores hold in the end what they must."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Stores = Mapping[int, Store]
 
 
 def streams(stores: Stores, topic: Topic, peers: Iterable[int]) -> dict[int, list[Cid]]:
-    """What peers hold of a topic, in its order."""
+    """The events of a topic that peers hold, in the stream's order."""
     return {peer: [event.cid for event in read_all(stores[peer], topic)] for peer in peers}
 
 
@@ -44,12 +44,12 @@ def check_same_streams(record: Record, stores: Stores, wants: Wants) -> list[str
 
 
 def check_order(record: Record, stores: Stores) -> list[str]:
-    """No application is handed an event after one that follows it, whether it asked for the past
-    or not: of an event and its ancestors, near or far, it gets those that it gets at all first.
+    """No application is handed an event after one of its descendants, whether it asked for the past
+    or not.
 
-    Far ones are found through what any peer was handed or holds. What a subscriber is owed at all
-    is judged elsewhere (`deliveries.check_complete`, `check_same_streams`), so no peer can be in
-    order by leaving out what lies within its subscription.
+    Distant ancestors are found through the events that any peer was handed or holds. Other checks
+    require that a subscriber gets its events at all (`deliveries.check_complete`,
+    `check_same_streams`), so no peer can be in order by leaving events out.
     """
     parents = _parents(record, stores)
     handed: dict[tuple[int, int, Topic], dict[Cid, Cid]] = {}
@@ -91,10 +91,10 @@ def _note_ancestors(
 def check_complete_streams(
     states: Mapping[int, PeerState], at_ms: int, honest: int | None = None
 ) -> list[str]:
-    """Once it has been quiet for a while, no event waits for a parent and no peer is still reading:
-    a peer goes on looking for what it lacks until it comes or is given up. A hostile publisher
-    (those have the numbers from `honest` on) may withhold what its own events follow, which takes
-    minutes to be given up: its events may wait for that, no others."""
+    """After a quiet time, no event waits for a parent and no peer is still reading: a peer looks
+    for missing parents until they come or are given up. A hostile publisher (those have the numbers
+    from `honest` on) may withhold parents of its own events, which are given up only after minutes:
+    its events may still wait."""
     return [
         f"peer {peer} at {at_ms} ms: {stream.waiting} events of {topic} wait for "
         f"{stream.missing} that are missing" + (", and it is still reading" * stream.reading)
@@ -105,12 +105,12 @@ def check_complete_streams(
 
 
 def _withheld(stream: StreamState, honest: int | None) -> bool:
-    """Whether all events that wait are of hostile publishers."""
+    """Whether all waiting events are of hostile publishers."""
     return honest is not None and all(one >= honest for one in stream.publishers)
 
 
 def check_answered(record: Record, stores: Stores) -> list[str]:
-    """A publish that was answered has its event in the publisher's store, whatever crashed."""
+    """A publish that was answered has its event in the publisher's store, also after crashes."""
     violations = []
     payloads: dict[tuple[int, Topic], set[bytes]] = {}
     for publication in record.publications.values():

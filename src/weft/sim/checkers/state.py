@@ -1,9 +1,9 @@
-"""Judges of what peers hold inside: bounded tables, merged overlays, no ghosts.
+"""Judges of the state inside peers: bounded tables, merged overlays, no ghosts (entries of peers
+that are gone).
 
 They compare plain snapshots (`PeerState`) with the settings and with the peers that were up and
 subscribed according to the record. `states_of` takes the snapshots: it looks inside the machines
-and counts sizes afresh rather than ask for them, so that a counter that is wrong inside a peer does
-not hide a table that grew.
+and counts sizes itself, so that a wrong counter inside a peer does not hide a table that grew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ IndexOf: TypeAlias = Callable[[PeerId], int]
 
 @dataclass(frozen=True)
 class TopicState:
-    """One peer's part in a topic. Peers are named by index."""
+    """One peer's part in a topic. Other peers are named by index."""
 
     overlay: int
     view: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class TopicState:
 
 @dataclass(frozen=True)
 class StreamState:
-    """How far one peer is with a topic's events that stay."""
+    """How far one peer is with a topic's stream."""
 
     waiting: int = 0  # events that lack parents
     missing: int = 0  # parents that they lack
@@ -169,9 +169,9 @@ def check_merged(
     record: Record, states: Mapping[int, PeerState], at_ms: int, one_id: bool = True
 ) -> list[str]:
     """All live peers are in one general overlay, all live subscribers of a topic in one topic
-    overlay under one id; connected means: over views and links, whatever their direction. Without
-    `one_id`, as where peers lie, ids are not compared: liars find a new one at any time, which
-    takes a cycle to spread."""
+    overlay under one id. Connected means: over views and links, taken in both directions. Without
+    `one_id`, for runs with hostile peers, ids are not compared: liars make new ids at any time,
+    which take a cycle to spread."""
     violations = check_general(record, states, at_ms)
     for topic, stays in sorted(record.lasting_stays().items()):
         members = sorted(stay.peer for stay in stays)
@@ -242,8 +242,8 @@ def components(members: Sequence[int], edges: Mapping[int, Sequence[int]]) -> li
 def check_ghosts(
     record: Record, states: Mapping[int, PeerState], at_ms: int, percent_max: int
 ) -> list[str]:
-    """Peers that are gone vanish: of all entries of all views at most so many percent name one;
-    and no stable link does."""
+    """Peers that are gone vanish: at most `percent_max` percent of all entries of all views name
+    one, and no link goes to one."""
     alive = set(record.alive_at_end())
     entries = ghosts = 0
     violations = []

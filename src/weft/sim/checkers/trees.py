@@ -1,9 +1,9 @@
-"""Judge of Pulsarcast's trees: every topic that is subscribed to has its roots, and all of its
-subscribers hang below these.
+"""Judge of Pulsarcast's trees: every topic with subscribers has its roots, and all of its
+subscribers are below these roots.
 
-It knows all live peers and their places, which no peer does. A healed network must come to have the
-roots that the rules name (`rules/multicast.py`): the peers closest to the topic's id, each joined
-to the others. Which peers want a topic is taken from what users asked for, not from the machines.
+It knows all live peers and their places, which no peer does. A healed network must get the roots
+that the rules name (`rules/multicast.py`): the peers closest to the topic's id, each joined to the
+others. The subscribers are those of the record, not of the machines.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_tree(
 
 
 def _climb(peer: int, spots: Mapping[int, Spot]) -> str:
-    """What is wrong with the way up from a member; nothing, if it leads to a root."""
+    """A text about the way up from a member if it does not lead to a root, else an empty one."""
     seen = [peer]
     while True:
         spot = spots.get(seen[-1])
@@ -99,7 +99,7 @@ def _climb(peer: int, spots: Mapping[int, Spot]) -> str:
 
 
 def check_world(world: World, config: Config) -> list[str]:
-    """All trees of a world that somebody wants."""
+    """Judge the trees of all topics that have subscribers in the end."""
     spots = spots_of(world)
     live = {location_of(node.contact.peer): node.index for node in world.nodes if node.machine}
     violations = []
