@@ -44,10 +44,10 @@ its receipt."""
 LOST_S = 600.0
 """guess: an event that has not come then will not come."""
 LATE_MAX = 0.001
-"""guess: of all promised deliveries; on a machine that leaves peers without a processor for many
-seconds more are late."""
+"""guess: the share of all promised deliveries that may be late; a machine that leaves peers without
+a processor for many seconds makes more of them late."""
 GROWTH_MAX = 1.5
-"""guess: how much more memory the second half may take than the first, at most."""
+"""guess: how many times as much memory the second half may take as the first, at most."""
 
 _ON_THE_WAY = ("sent", "taken")
 """Outcomes of a publish that promise something."""

@@ -43,8 +43,8 @@ SHARING = {
     REMEMBERED: Config(memory=True),
     OVER_SCAMP: Config(scamp=Scamp()),
 }
-"""Plain Algorithm 2 over random views and, as in the paper (Section 2.1), over Scamp's; and walks
-that tell more."""
+"""Plain Algorithm 2 over random views and, as in the paper (Section 2.1), over Scamp's; and two
+ways to learn more of each walk."""
 GRID_NODES = {"quick": 100, "full": 1000}
 
 
@@ -54,8 +54,8 @@ def micros(params: Params) -> float:
 
 
 def runs_on(size: Size, source: Source) -> bool:
-    """Whether a size is run on a source: the quick one on the grid, and on a lake that was asked
-    for; the known traces are for the full one."""
+    """Whether a size is run on a source: the quick size runs on the grid and on a lake that was
+    asked for, the full size on the known traces as well."""
     return size == "full" or source.is_grid or source.file is None
 
 

@@ -1,8 +1,8 @@
 """`weft lab new NAME`: an experiment from a template, which runs at once.
 
-The template is a small one of the whole: a network of real peers in the simulator, one parameter
-that varies, one number that is judged, one picture, one planted defect. Its parts have the names
-that `weft.lab.experiment` describes.
+The template is a small experiment with every part: a network of peers in the simulator, one
+parameter that varies, one number that is judged, one picture, one planted defect. Its parts have
+the names that `weft.lab.experiment` describes.
 """
 
 from __future__ import annotations
