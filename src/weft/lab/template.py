@@ -98,7 +98,6 @@ ENTRY = Entry.of(
         tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
         delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
     ),
-    defects=(Defect("one copy in three is lost for good", not_repaired("Payload", one_in=3)),),
 )
 '''
 
