@@ -134,7 +134,7 @@ def reduction(final: str) -> Column:
 
 def ks_distance(*by: str, value: str, after: Column) -> Transform:
     """Kolmogorov–Smirnov: the largest gap between the distribution functions of a value where
-    `after` holds and where it does not, as `ks`; and `few`, the size of the smaller sample."""
+    `after` holds and where it does not, as `ks`."""
 
     def transform(frame: DataFrame) -> DataFrame:
         group = Window.partitionBy(*by)
@@ -143,13 +143,7 @@ def ks_distance(*by: str, value: str, after: Column) -> Transform:
         gap = F.sum(is_after).over(up_to) / F.sum(is_after).over(group) - F.sum(1 - is_after).over(
             up_to
         ) / F.sum(1 - is_after).over(group)
-        return (
-            frame.select(*by, gap.alias("gap"), is_after.alias("is_after"))
-            .groupBy(*by)
-            .agg(
-                F.max(F.abs("gap")).alias("ks"),
-                F.least(F.sum("is_after"), F.sum(1 - F.col("is_after"))).alias("few"),
-            )
-        )
+        gaps = frame.select(*by, gap.alias("gap"))
+        return gaps.groupBy(*by).agg(F.max(F.abs("gap")).alias("ks"))
 
     return transform
