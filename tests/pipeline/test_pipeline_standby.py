@@ -131,7 +131,7 @@ def test_what_is_not_there_is_told_in_a_line(
         standby.down(tmp_path / "spark")
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "spark.json").write_text('{"mark": 1}')
-    with pytest.raises(standby.StandbyError, match="does not describe"):
+    with pytest.raises(standby.StandbyError, match="is no description"):
         standby.found()
     with (
         pytest.raises(SessionError, match=r"^sc://localhost:1: no Spark Connect server answers"),

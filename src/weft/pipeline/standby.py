@@ -42,7 +42,7 @@ logger.server.level = info
 
 
 class StandbyError(WeftError):
-    """What a user can mend: a Spark that stays already, is not there, or did not start."""
+    """What a user can mend: a Spark that runs already, is not there, or did not start."""
 
 
 @dataclass(frozen=True)
