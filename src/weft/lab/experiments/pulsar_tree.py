@@ -232,8 +232,10 @@ def figure(rows: DataFrame) -> Figure:
             panel.plot(ends, [bound.loc[crash]["allowed"] / 1e3] * 2, ls="--", color=BLACK, lw=1)
         panel.set_xticks(range(len(shown)), shown)
         panel.set_title("crash nobody is told of" if silent else "crash that neighbours notice")
-        panel.set_ylabel("seconds until all get events again (black: longest; dashed: allowed)")
-        panel.legend(loc="upper left")
+        panel.set_ylabel("seconds until all get events again")
+        panel.plot([], [], "_", color=BLACK, ms=12, label="longest")
+        panel.plot([], [], ls="--", color=BLACK, lw=1, label="allowed")
+        panel.legend(loc="upper left", ncols=2)
         panel.set_ylim(top=1.25 * means[means["silent"] == silent]["allowed"].max() / 1e3)
     return drawing
 
