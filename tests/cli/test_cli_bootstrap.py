@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from processes import PATIENCE_SECONDS, children
+from processes import PATIENCE_SECONDS, children, command_of
 from weft.cli import bootstrap
-from weft.pipeline.resources import command_of, wait_until
+from weft.pipeline.resources import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 

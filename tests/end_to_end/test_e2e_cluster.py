@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from processes import ENVIRONMENT, run, started
+from processes import ENVIRONMENT, command_of, run, started
 from weft.lab.execute import run as run_task
 from weft.lab.run import matching, plan_of
 from weft.pipeline import cluster, resources
@@ -153,7 +153,7 @@ def daemon(running: cluster.Cluster, kind: str, name: str) -> int:
     (found,) = (
         pid
         for pid in running.processes()
-        if f"deploy.{kind}" in resources.command_of(pid) and name in resources.command_of(pid)
+        if f"deploy.{kind}" in command_of(pid) and name in command_of(pid)
     )
     return found
 
@@ -199,7 +199,7 @@ def nobody_else_gets_in(running: cluster.Cluster, folder: Path) -> None:
     assert running.conf.stat().st_mode & 0o077 == 0
     assert (running.conf / "spark-defaults.conf").stat().st_mode & 0o077 == 0
     assert len(running.processes()) >= 3
-    assert not any(secret in resources.command_of(pid) for pid in running.processes())
+    assert not any(secret in command_of(pid) for pid in running.processes())
     assert not any(secret in log.read_text() for log in folder.glob("*.log"))
 
 

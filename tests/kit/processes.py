@@ -37,6 +37,14 @@ def children(pid: int) -> list[int]:
     return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def command_of(pid: int) -> str:
+    """What a process was started as; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
 async def seconds_until(look: Callable[[], Awaitable[bool]]) -> float:
     """Look twice a second, until all is well or patience ends; returns how long that took."""
     begun = time.monotonic()

@@ -91,7 +91,7 @@ def test_a_verdict_that_no_defect_is_planted_near_is_named() -> None:
     gap = verdict_of(Basis.CONSTRUCTION, True, 0.1)
     [each] = compared(entry, gap, {})
     assert not each.moved and unmoved([each]) == [("dice", "other")]
-    assert "not asked of anything" in table([each])
+    assert "is not asked at any point" in table([each])
 
 
 def test_a_bound_on_traces_is_seen_by_the_same_bound_on_the_grid() -> None:

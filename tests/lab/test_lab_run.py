@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     # when the gate opens would write beside the next run.
     assert resources.wait_until(lambda: not resources.carriers(mark), 600)
     if how == signal.SIGINT:
-        assert "4 points are left" in said
+        assert "4 tasks are left" in said
     finished = tables.finished(table)
     assert len(finished) == 2
 

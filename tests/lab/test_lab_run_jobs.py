@@ -91,8 +91,8 @@ def test_a_job_runs_on_every_source_and_leaves_one_verdict(
     [again] = lab.run(spark, [entry], "quick", tmp_path, sources=find(tmp_path, data=data))
     assert again.measured == verdict.measured
     said = capsys.readouterr().err
-    assert "3 of 3 points are there already" in said
-    assert "by another engine" not in said
+    assert "3 of 3 tasks are finished already" in said
+    assert "with other code" not in said
     assert max(Counter(calls.read_text().splitlines()).values()) == 1
 
     # The lake of the first run is one like any other.

@@ -106,7 +106,7 @@ def test_the_bar_tells_the_time_left_from_the_weight_done() -> None:
     progress = Progress(10, weight=100.0, stream=stream, clock=lambda: now[0])
     now[0] = 30.0
     progress.show(2, weight=25.0)
-    assert stream.getvalue().endswith("2/10 points, about 1 min 30 s left")
+    assert stream.getvalue().endswith("2/10 tasks, about 1 min 30 s left")
     assert stream.getvalue().count("█") == 7
 
 
@@ -131,7 +131,7 @@ def test_what_may_follow_is_told_beside_the_time_left() -> None:
     progress = Progress(10, 100.0, stream, lambda: now[0], later=50.0)
     now[0] = 50.0
     progress.show(5, weight=50.0)
-    assert stream.getvalue().endswith("5/10 points, about 50 s left, at most 1 min 40 s")
+    assert stream.getvalue().endswith("5/10 tasks, about 50 s left, at most 1 min 40 s")
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then() -> None:

@@ -43,11 +43,17 @@ def test_a_run_that_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("samples", "said"),
     [
-        ([sample(place, megabytes=100.0 * (place + 1)) for place in range(12)], "megabytes went"),
-        ([sample(place, handles=50 * (place + 1)) for place in range(12)], "handles went"),
+        (
+            [sample(place, megabytes=100.0 * (place + 1)) for place in range(12)],
+            "memory of all processes, MB: 500 at first, 950 in the second half",
+        ),
+        (
+            [sample(place, handles=50 * (place + 1)) for place in range(12)],
+            "open files and sockets: 250 at first, 475 in the second half",
+        ),
         (
             [sample(place, oldest_megabytes=20.0 * (place + 1)) for place in range(12)],
-            "oldest_megabytes went",
+            "memory of the process never killed, MB: 100 at first, 190 in the second half",
         ),
         ([sample(place, missing=place // 11) for place in range(12)], "1 of 1200 promised"),
         ([sample(place, late=1) for place in range(12)], "12 of 1200 promised deliveries took"),

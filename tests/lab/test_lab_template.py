@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from weft.lab import verdict
+from weft.lab.defect import planted
 from weft.lab.execute import rows_of
 from weft.lab.task import shape_of, tasks_of
 from weft.lab.template import CannotMake, make
@@ -39,6 +40,9 @@ def test_the_template_is_an_experiment_that_runs_and_holds(
     assert entry.id == "my-question"
     assert {one.chosen for one in entry.tolerances.values()} == {DAY}
     assert [row.passed for row in measures if row.bound is not None] == [True, True, True]
+    assert entry.defects == module.DEFECTS
+    with planted(entry.defects[0]):
+        assert module.run(tasks[0].params, 1)["delivered"] < 1
 
 
 @pytest.mark.parametrize("name", ["", "My", "a b", "../x", "a_b", "x-"])

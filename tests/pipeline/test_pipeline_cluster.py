@@ -12,7 +12,7 @@ from weft.pipeline.cluster import ClusterError, Size, join, up
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("0.0.0.0", "all addresses; name the one"),
+        ("0.0.0.0", "0.0.0.0 means all addresses; name the one"),
         ("192.0.2.7", "no address of this machine"),  # of a network for documentation
         ("no.such.host.invalid", "no address of this machine"),
     ],

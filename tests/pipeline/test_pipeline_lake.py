@@ -230,7 +230,7 @@ def test_a_lake_of_before_is_converted(spark: SparkSession, old: Path, tmp_path:
     ingest(spark, [more], old)
     assert Lake(old).rows("users") == 7
     assert Lake(old).users(spark).where("name = 'dan'").collect()[0].user == 6
-    with pytest.raises(NotALake, match="a lake of today already"):
+    with pytest.raises(NotALake, match="of the present layout already"):
         converted(spark, old)
 
 

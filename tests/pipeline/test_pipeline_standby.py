@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import weft as weft_package
-from processes import ENVIRONMENT, run
-from weft.pipeline import resources, standby
+from processes import ENVIRONMENT, command_of, run
+from weft.pipeline import standby
 from weft.pipeline.session import SessionError, SessionSettings, opened
 
 # A process of its own: one that has used Spark Connect uses no other Spark. It says what a session
@@ -93,8 +93,8 @@ def test_a_spark_that_stays_serves_its_user_and_leaves_nothing(
         for path in (folder, folder / "spark.json", folder / "conf" / "spark-defaults.conf"):
             assert not stat.S_IMODE(path.stat().st_mode) & 0o077
         [java] = made.processes()
-        assert made.token not in resources.command_of(java)
-        with pytest.raises(standby.StandbyError, match="stays already"):
+        assert made.token not in command_of(java)
+        with pytest.raises(standby.StandbyError, match="runs already"):
             standby.up(folder)
         done = python("-c", PROGRAM)
         assert done.stdout.splitlines() == [
@@ -127,11 +127,11 @@ def test_what_is_not_there_is_told_in_a_line(
 ) -> None:
     monkeypatch.setenv("WEFT_HOME", str(tmp_path))
     assert standby.found() is None
-    with pytest.raises(standby.StandbyError, match="no Spark stays"):
+    with pytest.raises(standby.StandbyError, match="no Spark is described"):
         standby.down(tmp_path / "spark")
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "spark.json").write_text('{"mark": 1}')
-    with pytest.raises(standby.StandbyError, match="does not describe"):
+    with pytest.raises(standby.StandbyError, match="is no description"):
         standby.found()
     with (
         pytest.raises(SessionError, match=r"^sc://localhost:1: no Spark Connect server answers"),

@@ -31,7 +31,6 @@ from weft.pipeline.transforms import (
     numbers,
     over_seeds,
     ranked,
-    spread,
     together,
 )
 
@@ -71,20 +70,6 @@ def test_over_seeds_uses_an_expansion_beyond_the_table(spark: SparkSession) -> N
     [row] = rows.transform(over_seeds()).collect()
     half = stats.t.ppf(0.975, 141) * math.sqrt(142 * 0.25 / 141) / math.sqrt(142)
     assert row.high - row.value == pytest.approx(half, rel=1e-4)
-
-
-def test_spread_describes_each_group(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(
-        [(1, 2.0), (1, 4.0), (1, 6.0), (2, 7.0), (2, 7.0)], columns(seed=WHOLE, load=NUMBER)
-    )
-    std = math.sqrt(8 / 3)
-    expected = spark.createDataFrame(
-        [(1, 4.0, std, std / 4, 1.5, 3), (2, 7.0, 0.0, 0.0, 1.0, 2)],
-        columns(seed=WHOLE, mean=NUMBER, std=NUMBER, ratio=NUMBER, peak=NUMBER, count=WHOLE),
-    )
-    assertDataFrameEqual(
-        rows.transform(spread("seed", value="load")), expected, ignoreNullable=True
-    )
 
 
 def test_over_seeds_averages_what_it_keeps(spark: SparkSession) -> None:

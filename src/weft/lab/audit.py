@@ -1,12 +1,13 @@
 """`weft lab audit`: whether verdicts can fail.
 
 Every experiment that counts a verdict is run at its quick size as it is, and with the defects that
-it names (`weft.lab.defect`). A counted verdict must fall short under at least one of them: one that
-nothing moves says nothing. One that falls short as it is has shown already that it can. Where the
-same is asked of several sources or shares, under one reason, one of them is enough.
+it names (`weft.lab.defect`). A counted verdict must fall short under at least one of them, because
+a verdict that no defect moves says nothing of its claim. A verdict that falls short without a
+defect has shown that it can. Where the same is asked of several sources or shares, under one
+reason, it is enough that one of them falls short.
 
-Defects are planted in rounds, an experiment's next one as long as one of its verdicts has not been
-seen to fall short; those that are left then are not run, unless `every` one is asked for. Points at
+Defects are planted in rounds: an experiment gets its next defect as long as one of its verdicts has
+not been seen to fall short. The defects that are left then are run only with `every`. Points at
 which no defect of an experiment is planted tell nothing here and are left out as well.
 
 A number that could not be measured fails its verdict, but tells nothing of the bound: a defect that
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 SIZE: Size = "quick"
 GRID_ALONE = Sources()
-"""Traces are for full sizes, and not everywhere at hand."""
+"""The sources of an audit: traces are for full sizes, and not every machine has them."""
 NOT_SEEN: Measured = {"value": None, "low": None, "high": None, "seeds": 0}
 NOT_ASKED: Asked = {
     "relation": REPORTED,
@@ -102,7 +103,7 @@ class _Case:
 
     @property
     def as_it_is(self) -> AnyEntry:
-        """At the points that a defect is planted at."""
+        """The experiment without a defect, at the points that its defects are planted at."""
         defects = self.entry.defects
 
         def where(params: Params) -> bool:
@@ -112,7 +113,7 @@ class _Case:
 
     @property
     def ahead(self) -> list[Defect]:
-        """What was not planted so far, and could be."""
+        """The defects that were not planted so far and have points to be planted at."""
         return [
             defect
             for defect in self.entry.defects
@@ -277,7 +278,7 @@ def _passes(each: Audited) -> str:
     """The largest change in the data that would still pass."""
     value, asked = each.measured["value"], each.asked
     if asked is NOT_ASKED:
-        return "not asked of anything that a defect is planted in"
+        return "is not asked at any point where a defect is planted"
     demand = f"{number(value)} ({asked['relation']} {number(asked['bound'])})"
     if value is None or isnan(value):
         return f"{demand} could not be measured"

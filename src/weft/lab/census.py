@@ -5,9 +5,9 @@ has its links in every topic. A view lacks the neighbour that is being asked for
 may lack another one whose answer is on its way, so two less than all is usual; of links, one less
 than wanted, since they move.
 
-`Look` is one peer at a glance, `Census` all of them at one moment; `Sight` is one peer with those
-that it knows and is linked with, for a picture of the overlays. Looking is cheap on purpose:
-what watches a swarm on the same machine must not be what keeps it from settling.
+`Look` is one peer at a glance, `Census` all of them at one moment; `Sight` is one peer with the
+peers that it knows and is linked with, for a picture of the overlays. A census is cheap on purpose:
+it runs on the machine of the swarm and must not keep the swarm from settling.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.protocol import config as protocol
 _ON_ITS_WAY = 2
 """Neighbours that a full view may lack for a moment."""
 _CAUSE = "net_dials_for_"
-"""How the counters are called that say which message a connection was made for."""
+"""The names of the counters that say which message a connection was made for begin so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One peer at a glance; the last two have grown since it was started."""
+    """One peer at a glance; notifications and opened connections count from its start."""
 
     isolated: bool
     view: int

@@ -150,7 +150,7 @@ def means(rows: DataFrame, x: str) -> Table:
 
 
 def line(panel: Axes, points: Table, x: str, y: str, number: int, label: str) -> None:
-    """A simulated line with its formula dashed in black."""
+    """A line of simulated points, and the values of the formula there, dashed in black."""
     panel.plot(points[x], points[y], color=colour(number), marker=marker(number), label=label)
     panel.plot(points[x], points[f"{y}_formula"], "--", color="black", lw=0.9)
 

@@ -1,13 +1,13 @@
 """Counts of what an engine's run sent, in the schema of the pipeline's traces.
 
-The engine has up to 10⁸ peers and writes no message down one by one: it counts them. Its counts are
-rows of the pipeline's own piece (TRAFFIC in `pipeline/traces/pieces.py`), by peer or for all peers
-together, and what is judged of cost and load is made of them by the transforms that measure the
-traces of peers (`pipeline/traces/figures.py`). So a message, a copy and a load are the same thing
-whatever ran.
+The engine has up to 10⁸ peers, so it counts messages in place of writing a record of each. Its
+counts are rows of the pipeline's own piece (TRAFFIC in `pipeline/traces/pieces.py`), by peer or for
+all peers together. What is judged of cost and load is computed from these rows by the transforms
+that measure the traces of peers (`pipeline/traces/figures.py`). So a message, a copy and a load
+mean the same in the engine, in the simulator and among real peers.
 
-Beside that piece a row says which `part` of the run was counted, as the experiment tells parts
-apart, and its `weight`: for how many messages each counted one stands, where a sample was run.
+Beside that piece a row has the `part` of the run that was counted, as the experiment divides it,
+and a `weight`: how many messages each counted one stands for, where a sample was run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def both_ways(part: str, loads: Loads) -> list[Count]:
 
 
 def rows_of(counts: Sequence[Count], **of_peers: Array) -> Columns:
-    """The columns of COUNTS, and others that hold a value for each peer."""
+    """The columns of COUNTS, and the columns `of_peers`, which hold a value for each peer."""
     peers = np.size(counts[0].messages)
     named = np.ndim(counts[0].messages) > 0
     spread = {
@@ -68,7 +68,7 @@ def rows_of(counts: Sequence[Count], **of_peers: Array) -> Columns:
 
 
 def traffic(rows: DataFrame) -> DataFrame:
-    """Counts as the pipeline takes them: each message stands for itself alone."""
+    """Counts as the pipeline takes them: multiplied by their weights."""
     return rows.withColumn("messages", F.col("messages") * F.col("weight"))
 
 

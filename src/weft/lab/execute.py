@@ -97,7 +97,7 @@ def fits_a_task(task: Task, out: Path) -> bool:
 
 
 def memory_gigabytes() -> float:
-    """How much memory a worker's machine has, taken to be like this one."""
+    """How much memory a worker's machine has; it is assumed to have as much as this one."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 

@@ -97,7 +97,7 @@ class Experiment:
     """Writes further files into the entry's folder, once its tables are there."""
     seconds: Callable[[Params], float] = lambda params: 1.0  # a guess of a task's time
     gigabytes: Callable[[Params], float] = lambda params: 0.0  # and of its memory
-    most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # where a point is dear
+    most_seeds: Callable[[Params], int] = lambda params: 1_000_000  # fewer where a point takes long
     defects: Sequence[Defect] = ()  # that the counted verdicts should notice, each some of them
     planted: Defect | None = None  # the one that this run has, in an audit
     version: int = 1  # raise it when the same parameters no longer mean the same simulation

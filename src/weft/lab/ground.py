@@ -32,7 +32,7 @@ class Ground:
     basis: Basis
     chosen: date
     why: str
-    absence: bool = False  # that there is nothing to measure contradicts the claim, too
+    absence: bool = False  # whether the claim is also contradicted if there is nothing to measure
 
     @property
     def counted(self) -> bool:
@@ -41,7 +41,8 @@ class Ground:
 
 
 def paper(chosen: str, why: str) -> Ground:
-    """By the paper; `chosen` is the day, as 2026-11-15. So the functions that follow."""
+    """A bound by the paper; `chosen` is the day, as 2026-11-15. The functions that follow have the
+    same arguments."""
     return Ground(Basis.PAPER, date.fromisoformat(chosen), why)
 
 

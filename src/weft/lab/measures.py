@@ -19,7 +19,7 @@ from weft.pipeline.transforms import Bound, Transform, numbers
 
 
 def texts(*names: str) -> StructType:
-    """Columns of texts, in this order; so the functions that follow."""
+    """Columns of texts, in this order. The functions that follow do the same for other types."""
     return columns(**dict.fromkeys(names, TEXT))
 
 

@@ -2,8 +2,8 @@
 
 An experiment asks for view sizes, for the fitness of overlays, or for the fewest links that would
 do, and need not know where they are computed. A point that fits one task is computed there, with
-arrays, and other points beside it on the other cores; one that does not is a Spark job, its topics
-spread over all tasks. Both have the same outcome.
+arrays, while the other cores compute other points. A point that does not fit is a Spark job, whose
+topics are spread over all tasks. Both have the same outcome.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Overlaid(Protocol):
 
 
 class InTask:
-    """Overlays over arrays. What was computed last is kept: it is often asked for twice."""
+    """Overlays over arrays. The last outcome is kept, since experiments often ask for it twice."""
 
     def __init__(self, arrays: Arrays, happened: Happened | None = None) -> None:
         self._topics, self._users = arrays
@@ -96,8 +96,8 @@ class InTask:
 
 
 class Spread:
-    """Overlays over a table, by Spark jobs of the driver; only what each user or overlay comes to
-    is brought to it."""
+    """Overlays over a table, by Spark jobs. The driver gets a row per user or overlay; only
+    `memberships` brings the whole table to it, which is for tables that a simulation can hold."""
 
     def __init__(self, frame: DataFrame, happened: Happened | None = None) -> None:
         self._frame = frame

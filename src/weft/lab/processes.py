@@ -44,7 +44,7 @@ Status: TypeAlias = dict[str, Json]
 Received: TypeAlias = tuple[int, str, int, int, int]
 """A notification: peer, topic, event, when (monotonic clock, ns), hops."""
 Passed: TypeAlias = tuple[int, str, str, int]
-"""A notification on its way over a picture: peer, topic, event, hops."""
+"""A notification as a picture shows it: peer, topic, event, hops."""
 
 LEAVE_SECONDS_MAX = 20.0
 """guess: longer than some dozens of peers take to flush everything when they close."""
@@ -180,8 +180,8 @@ class Swarm:
         await self._open({index: self._entrance(first, index) for index in range(first, last)})
 
     async def open_again(self, back: Sequence[int], by: Sequence[int]) -> None:
-        """Start peers that have left or died; each joins by some of `by`: one may go before it has
-        answered, and nobody knows where the newcomer is."""
+        """Start peers that have left or died. Each joins by several of `by`, since one of these may
+        go before it has answered."""
         entrances = {
             index: [
                 self.addresses[one]
@@ -489,7 +489,8 @@ def _start(work: Coroutine[None, None, None], running: set[asyncio.Task[None]]) 
 
 
 def _allow_many_files() -> None:
-    """A connection is an open file, and some hundred peers have thousands: as many as may be."""
+    """Allow this process as many open files as the system does: every connection is one, and some
+    hundred peers have thousands."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

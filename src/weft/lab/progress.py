@@ -55,11 +55,11 @@ class _Line:
 class Forecast:
     """How long the rest will take, from what ended when.
 
-    The pace is taken where something has ended, not at any moment: in between, the time goes into
-    tasks that are under way and count for nothing yet. The longest tasks are begun first, so those
-    under way are about as long as the one that has just ended, and half of each is done. Where
-    weights are seconds of a core, the pace is known beforehand, and is believed until something
-    else is seen for a while. Where nothing ends for long, as long again is to be expected.
+    The pace is computed when a task ends: between two ends, time goes into tasks that are under way
+    and not counted yet. The longest tasks are begun first, so the tasks under way are taken to be
+    as long as the one that has just ended, and half done. Where weights are seconds of a core, the
+    pace is known beforehand, and counts as if it had been seen for a while. Where no task has ended
+    for some time, as much time again is expected.
     """
 
     def __init__(self, weight: float, at_once: int = 1, seconds: bool = False) -> None:
@@ -71,13 +71,14 @@ class Forecast:
         self._under_way = 0.0
 
     def hear(self, done: float, elapsed: float) -> None:
-        """So much is done by now."""
+        """Note that the weight `done` is done after `elapsed` seconds."""
         if done > self._done:
             self._under_way = min(self._others * (done - self._done) / 2, self._weight - done)
             self._done, self._ended = done, elapsed
 
     def left(self, elapsed: float, later: float = 0.0) -> float | None:
-        """Seconds until all is done, and what comes `later`; None as long as nothing is known."""
+        """Seconds until all is done, and the weight that comes `later`; None as long as the pace is
+        not known."""
         believed = _BELIEVED_S if self._known else 0.0
         spent = self._ended + believed
         worked = self._done + self._under_way + self._known * believed
@@ -116,8 +117,8 @@ class Progress:
         self._begun = clock()
         self._last_line = self._begun
 
-    def show(self, done: int, weight: float, what: str = "points") -> None:
-        """Say how much is done by now, of what."""
+    def show(self, done: int, weight: float, what: str = "tasks") -> None:
+        """Show how many tasks (or `what` else) are done, and their weight."""
         now = self._clock()
         self._forecast.hear(weight, now - self._begun)
         text = f"{done}/{self._tasks} {what}{self._left(now - self._begun)}"
@@ -209,7 +210,8 @@ def duration(seconds: float) -> str:
 
 
 class Steps:
-    """Use as a context; call `begin` at the beginning of each step."""
+    """A bar over the steps of a Spark job: a context manager, whose `begin` is called at the
+    beginning of each step."""
 
     def __init__(
         self, spark: SparkSession, weights: Sequence[float], stream: TextIO | None = None

@@ -136,7 +136,7 @@ PATIENCE_S = 120.0
 
 
 class Member:
-    """A peer with its store, and an application that reads what comes."""
+    """A peer with its store, and an application that reads its notifications."""
 
     def __init__(self, peer: weft.Peer, store: SqliteStore) -> None:
         self.peer = peer
@@ -164,7 +164,7 @@ class Member:
         return [event.cid for event in read_all(self.store, TOPIC)]
 
     def misplaced(self) -> int:
-        """As the function `misplaced`."""
+        """How many events this application got twice, or before a parent; as `misplaced` above."""
         place: dict[Cid, int] = {}
         for number, (_, cid, _) in enumerate(self.read):
             place.setdefault(cid, number)

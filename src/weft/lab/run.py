@@ -9,8 +9,8 @@
     DIR/.universes/NAME.parquet/  memberships drawn from them, and events of crowds
 
 The entries are those of every module of `weft/lab/experiments`. Each is judged as soon as its last
-task is done, while others still run: in a thread of its own, since a query waits for a core, which
-a simulation holds until it is over, and what is said of the progress must not wait with it.
+task is done, while others still run. A thread of its own does that: a query waits for a core, which
+a simulation holds until it is over, and the report of progress must not wait for the query.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from weft.pipeline.session import parallelism
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VERDICT_SECONDS = 1.0  # measured: CPU time of Java's for the queries of one, in a warm session
+VERDICT_SECONDS = 1.0  # measured: Java's CPU time for the queries of one verdict, session warm
 
 
 @cache
@@ -107,12 +107,12 @@ def plan_of(
 
 
 def is_of_other_code(task: Task, out: Path) -> bool:
-    """Whether a finished task's rows are the work of a source that has changed since."""
+    """Whether a finished task's rows were computed by source that has changed since."""
     return tables.notes_of(table_of(out, task.experiment), task.key)["code"] != task.code
 
 
 def _forget(plan: Plan, out: Path, fresh: bool, changed: bool) -> None:
-    """Remove rows that are to be made again: all, or those of a source that has changed."""
+    """Remove rows that are to be computed again: all if `fresh`, else those of changed source."""
     table = table_of(out, plan.entry.id)
     there = tables.finished(table)
     kept = [task for task in plan.tasks if task.key in there]
@@ -164,7 +164,7 @@ class Run:
                 self._tell([])
             self._tell([])
         except Exception:
-            self._judge.shutdown(cancel_futures=True)  # what is being judged is finished
+            self._judge.shutdown(cancel_futures=True)  # waits for the verdict under way
             raise
         finally:
             self._judge.shutdown(wait=False, cancel_futures=True)
@@ -176,17 +176,17 @@ class Run:
         kept = [task for task in self._tasks if (task.experiment, task.key) not in missing]
         if not kept:
             return
-        self._progress.say(f"{len(kept)} of {len(self._tasks)} points are there already")
+        self._progress.say(f"{len(kept)} of {len(self._tasks)} tasks are finished already")
         older = sum(is_of_other_code(task, self._out) for task in kept)
         if older:
-            self._progress.say(f"{older} of them are by other code; --changed runs them again")
+            self._progress.say(f"{older} of them ran with other code; --changed runs them again")
 
     def left(self) -> int:
         """How many tasks are not finished."""
         return len(pending(self._tasks, self._out))
 
     def _watch(self) -> None:
-        """Have judged what has become complete."""
+        """Start to judge the experiments whose last task has ended."""
         waiting = pending(self._to_run, self._out)
         unfinished = {task.experiment for task in waiting}
         for plan in self._plans:
@@ -196,7 +196,7 @@ class Run:
         self._tell(waiting)
 
     def _tell(self, waiting: Sequence[Task]) -> None:
-        """Say how far it is, and the verdicts that are new; raises what went wrong with one."""
+        """Print the progress and the new verdicts; raises the error of a verdict that failed."""
         done = len(self._to_run) - len(waiting)
         weight = self._weight - sum(task.seconds for task in waiting)
         if self._to_run:
@@ -305,7 +305,7 @@ def run(
             return work.run()
         except KeyboardInterrupt:
             print(
-                f"weft: interrupted; {work.left()} points are left, "
+                f"weft: interrupted; {work.left()} tasks are left, "
                 "the same command goes on from here",
                 file=sys.stderr,
             )

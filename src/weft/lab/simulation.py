@@ -1,4 +1,4 @@
-"""Where the simulations of several experiments begin: memberships by a point's parameters."""
+"""The memberships that several experiments simulate on, by a point's parameters."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from weft.bounded import BoundedDict
 from weft.lab.processes import Swarm, SwarmError
@@ -44,10 +44,10 @@ its receipt."""
 LOST_S = 600.0
 """guess: an event that has not come then will not come."""
 LATE_MAX = 0.001
-"""guess: of all promised deliveries; on a machine that leaves peers without a processor for many
-seconds more are late."""
+"""guess: the share of all promised deliveries that may be late; a machine that leaves peers without
+a processor for many seconds makes more of them late."""
 GROWTH_MAX = 1.5
-"""guess: how much more memory the second half may take than the first, at most."""
+"""guess: how many times as much memory the second half may take as the first, at most."""
 
 _ON_THE_WAY = ("sent", "taken")
 """Outcomes of a publish that promise something."""
@@ -55,6 +55,12 @@ _REACHED_MAX = 10_000
 """guess: events whose deliveries are remembered, half an hour of them."""
 _OLDEST = 0
 """The process that is never killed."""
+_WATCHED: Mapping[Literal["megabytes", "oldest_megabytes", "handles"], str] = {
+    "megabytes": "memory of all processes, MB",
+    "oldest_megabytes": "memory of the process never killed, MB",
+    "handles": "open files and sockets",
+}
+"""The figures of a sample that may not grow, in words."""
 
 
 class Sample(TypedDict):
@@ -294,13 +300,13 @@ def verdict(out: Path) -> list[str]:
     if late > LATE_MAX * expected:
         problems.append(f"{late} of {expected} promised deliveries took more than {SETTLED_S:g} s")
     half = len(found) // 2
-    for name in ("megabytes", "oldest_megabytes", "handles"):
+    for name, words in _WATCHED.items():
         first, second = (
             sum(float(one[name]) for one in part) / max(1, len(part))
             for part in (found[half // 2 : half], found[half:])
         )
         if first and second > GROWTH_MAX * first:
-            problems.append(f"{name} went from {first:.0f} to {second:.0f}")
+            problems.append(f"{words}: {first:.0f} at first, {second:.0f} in the second half")
     return problems
 
 
@@ -326,12 +332,7 @@ def draw(out: Path) -> Path:
     figure = Figure(figsize=(9, 9), layout="constrained")
     panels = figure.subplots(5, 1, sharex=True)
     rows = (
-        ("memory of all processes, MB", [one["megabytes"] for one in found]),
-        (
-            "memory of the process never killed, MB",
-            [one["oldest_megabytes"] for one in found],
-        ),
-        ("open files and sockets", [one["handles"] for one in found]),
+        *((words, [float(one[name]) for one in found]) for name, words in _WATCHED.items()),
         ("stores on disk, MB", [one["store_megabytes"] for one in found]),
         (
             f"promised deliveries within {SETTLED_S:g} s, %",

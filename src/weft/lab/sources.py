@@ -86,7 +86,8 @@ class Source:
             ingest(spark, [self.file], self.lake)
 
     def fingerprint(self) -> str:
-        """Names the content of the lake: results on another are other results."""
+        """The name of the lake's content. It is part of a point, so rows on other data are not
+        reused."""
         if self.lake is None or not self.is_ready:  # it is ingested before it is run
             return ""
         return Lake(self.lake).version.content

@@ -43,8 +43,8 @@ SHARING = {
     REMEMBERED: Config(memory=True),
     OVER_SCAMP: Config(scamp=Scamp()),
 }
-"""Plain Algorithm 2 over random views and, as in the paper (Section 2.1), over Scamp's; and walks
-that tell more."""
+"""Plain Algorithm 2 over random views and, as in the paper (Section 2.1), over Scamp's; and two
+ways to learn more of each walk."""
 GRID_NODES = {"quick": 100, "full": 1000}
 
 
@@ -54,8 +54,8 @@ def micros(params: Params) -> float:
 
 
 def runs_on(size: Size, source: Source) -> bool:
-    """Whether a size is run on a source: the quick one on the grid, and on a lake that was asked
-    for; the known traces are for the full one."""
+    """Whether a size is run on a source: the quick size runs on the grid and on a lake that was
+    asked for, the full size on the known traces as well."""
     return size == "full" or source.is_grid or source.file is None
 
 
@@ -134,7 +134,7 @@ def reduction(final: str) -> Column:
 
 def ks_distance(*by: str, value: str, after: Column) -> Transform:
     """Kolmogorov–Smirnov: the largest gap between the distribution functions of a value where
-    `after` holds and where it does not, as `ks`; and `few`, the size of the smaller sample."""
+    `after` holds and where it does not, as `ks`."""
 
     def transform(frame: DataFrame) -> DataFrame:
         group = Window.partitionBy(*by)
@@ -143,13 +143,7 @@ def ks_distance(*by: str, value: str, after: Column) -> Transform:
         gap = F.sum(is_after).over(up_to) / F.sum(is_after).over(group) - F.sum(1 - is_after).over(
             up_to
         ) / F.sum(1 - is_after).over(group)
-        return (
-            frame.select(*by, gap.alias("gap"), is_after.alias("is_after"))
-            .groupBy(*by)
-            .agg(
-                F.max(F.abs("gap")).alias("ks"),
-                F.least(F.sum("is_after"), F.sum(1 - F.col("is_after"))).alias("few"),
-            )
-        )
+        gaps = frame.select(*by, gap.alias("gap"))
+        return gaps.groupBy(*by).agg(F.max(F.abs("gap")).alias("ks"))
 
     return transform

@@ -117,7 +117,7 @@ class Net(RoleNet):
         ]
 
     def _roles(self, topic: Topic) -> dict[int, Role]:
-        """What peers are in a topic, by their numbers."""
+        """The roles of peers in a topic, by the peers' numbers."""
         return {
             self.world.record.index_of(peer): machine.roles.by_topic[topic]
             for peer, machine in self.machines().items()

@@ -36,7 +36,7 @@ class Task:
     columns: StructType
     seconds: float
     gigabytes: float
-    code: str  # which source its rows are the work of
+    code: str  # digest of the source that computes its rows
     revision: str  # the commit that this was at
     source: Source | None = None  # of data, for a job
     over: bool = False  # the simulation computes overlays of kept memberships

@@ -1,8 +1,8 @@
 """`weft lab new NAME`: an experiment from a template, which runs at once.
 
-The template is a small one of the whole: a network of real peers in the simulator, one parameter
-that varies, one number that is judged, one picture, one planted defect. Its parts have the names
-that `weft.lab.experiment` describes.
+The template is a small experiment with every part: a network of peers in the simulator, one
+parameter that varies, one number that is judged, one picture, one planted defect. Its parts have
+the names that `weft.lab.experiment` describes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ ENTRY = Entry.of(
         tuple(f"loss {loss} %: " for loss in (0, 10, 20)),
         delivered=ground.asked("DATE", "What is lost is repaired within six cycles."),
     ),
-    defects=(Defect("one copy in three is lost for good", not_repaired("Payload", one_in=3)),),
 )
 '''
 

@@ -4,8 +4,8 @@
     DIR/.universes/NAME-events.parquet/   of a crowd: what these users did there, and when
 
 A *whole* trace is without topics of fewer than 30 subscribers; *large* are 20 topics of it with at
-least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from so
-many seed topics, in one of two readings of the paper's words: closed (the grown topics, with their
+least 100, spread evenly over their sizes. A *universe* is the median of 100 draws that grow from
+`seeds` topics, in one of two readings of the paper's words: closed (the grown topics, with their
 subscribers) and open (all topics of these subscribers). Spark makes them; tasks read them as
 arrays. A grid is drawn to the size that a point asks for, and nothing of it is left out. A *crowd*
 is so many users (`seeds`) found by common interests, with all their topics and, where the lake has

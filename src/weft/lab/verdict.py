@@ -75,13 +75,14 @@ class Verdict:
 
     @property
     def counted(self) -> list[str]:
-        """The measures that data could contradict the claim by."""
+        """The measures whose data could contradict the claim."""
         return [name for name, each in self.tolerance.items() if each["basis"] != CONSTRUCTION]
 
     @property
     def outcome(self) -> str:
-        """In a word or two, the same everywhere: of a claim that holds by nothing but its
-        construction, that; and of one whose 95 % interval goes beyond a bound, that it is close."""
+        """The outcome in a word or two, the same on terminal and page. A claim whose bounds all
+        hold by construction says so; a claim with a 95 % interval beyond a bound says that it is
+        close."""
         if not self.passed:
             return FALLS_SHORT
         if not self.counted:
@@ -245,7 +246,7 @@ def number(value: float | None) -> str:
 
 
 def _plain(value: object) -> object:
-    """JSON has no NaN: a number that is none becomes null."""
+    """A value as JSON can have it: JSON has no NaN and no infinity, so these become null."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -26,7 +26,7 @@ SMALL = Grid(
 """The LiveJournal-sized grid with a twenty-second of its nodes and topics; radii are √22 larger."""
 
 PAPER_SEEDS = (20, 100, 500, 1_000, 5_000, 10_000, 15_000, 20_000)
-"""paper (Table 1): the seed sizes of both its traces."""
+"""paper (Table 1): the numbers of seeds of both its traces, up to 20,000."""
 
 QUICK_SEEDS = (5, 20, 100)
 WHOLE = "whole"
@@ -47,7 +47,8 @@ def points(size: Size, source: Source) -> list[Params]:
 
 
 def seeds_once(params: Params) -> int:
-    """A trace is what it is: it needs one seed. A grid is drawn anew by each."""
+    """One seed on a trace, which is the same for all seeds; on a grid all, since each draws its
+    own."""
     return 1_000_000 if params["source"] == "grid" else 1
 
 

@@ -1,10 +1,10 @@
 """What the users of a lake did, for simulated networks: the busiest topics, and of their users the
 busiest, with all that these did there, in the order of time.
 
-A network that is played holds some hundred peers, a lake millions of users. Those that are left are
-chosen and not drawn, because a random user of a real trace does almost nothing: of the topics those
-in which most happens, of the users those that do most in them; of equal ones the first by number.
-So rates, bursts and each topic's publishers are those of the trace, among its busiest users.
+A simulated network holds some hundred peers, a lake millions of users. Topics and users are chosen
+and not drawn, because a random user of a real trace does almost nothing: the topics in which most
+happens, and the users that do most in these; of equal ones the first by number. So rates, bursts
+and each topic's publishers are those of the trace, among its busiest users.
 
 The lines are those that `weft.sim.recorded` reads.
 """
@@ -30,7 +30,8 @@ class NothingHappened(WeftError):
 
 
 def busiest(events: DataFrame, users: int, topics: int) -> DataFrame:
-    """Of HAPPENED what happens in so many topics by so many users, those with most of it."""
+    """The rows of HAPPENED in the busiest topics, of the users that are busiest there; rows without
+    a time are left out."""
     timed = events.where("time is not null").select("user", "topic", "time")
     chosen = timed.transform(_most, "topic", topics)
     inside = timed.join(F.broadcast(chosen), "topic", "left_semi")
@@ -43,8 +44,8 @@ def _most(events: DataFrame, by: str, number: int) -> DataFrame:
 
 
 def named(lake: Lake, spark: SparkSession, users: int, topics: int) -> DataFrame:
-    """The subscriptions of the users that are left to the topics that are left, and what they did
-    there, by name: LINE, in the order of time."""
+    """The subscriptions of the chosen users to the chosen topics, and what these users did there,
+    by name: LINE, in the order of time."""
     happened = lake.table(spark, "events").transform(busiest, users, topics).persist()
     found = happened.agg(F.count_distinct("user"), F.count_distinct("topic")).collect()[0]
     if not found[0]:
@@ -74,7 +75,7 @@ def named(lake: Lake, spark: SparkSession, users: int, topics: int) -> DataFrame
 
 
 def lines(frame: DataFrame) -> Iterator[str]:
-    """LINE as JSON, one by one: no more than a part of it is here at a time."""
+    """The rows of LINE as JSON, one by one; the driver holds only a part of them at a time."""
     for row in frame.toLocalIterator():
         said = {name: value for name, value in row.asDict().items() if value is not None}
         yield json.dumps(said, ensure_ascii=False)

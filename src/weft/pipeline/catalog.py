@@ -95,7 +95,8 @@ def registered(spark: SparkSession, lake: Lake) -> None:
 
 
 def asked(spark: SparkSession, query: str) -> DataFrame:
-    """What Spark answers to one question; `NoQuestion` for anything else, which is not run."""
+    """What Spark answers to one question; raises `NoQuestion` for any other statement, which is not
+    run."""
     question = query.strip().rstrip(";")
     try:
         # Nothing but a question can stand in the brackets.
@@ -111,7 +112,7 @@ def asked(spark: SparkSession, query: str) -> DataFrame:
                 "ask with SELECT, WITH, VALUES, SHOW, DESCRIBE or EXPLAIN"
             ) from None
     except AnalysisException:
-        pass  # which the question itself tells, in its own lines
+        pass  # the question, asked below, has the same error with line numbers of its own
     try:
         return spark.sql(question)
     except AnalysisException as error:

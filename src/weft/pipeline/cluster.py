@@ -1,10 +1,10 @@
 """A Spark cluster on this machine: one master and some workers, from the installed package.
 
-It is what a cluster elsewhere is, made small: the driver, the workers and the Python processes
-below them are separate, and any worker can be lost. Unless an address is given to listen at,
-nothing is reached from outside: everything listens on loopback. A process that wants to talk to it,
-on this machine too, must know a secret that only this user can read, and all that is said is
-encrypted. Workers of other machines that see the cluster's folder, where the secret is, may join.
+It is a small copy of a cluster elsewhere: the driver, the workers and the Python processes below
+them are separate, and any worker can be lost. Unless an address is given to listen at, the cluster
+listens on loopback alone and cannot be reached from outside. A process that wants to talk to it, on
+this machine too, must know a secret that only this user can read, and all traffic is encrypted.
+Workers of other machines that see the cluster's folder, where the secret is, may join.
 
 All that is known of a cluster is in its folder:
 
@@ -173,7 +173,7 @@ def up(folder: Path, size: Size, port: int = 0, page_port: int = 0, host: str = 
             _configure(cluster)
             cluster = _with_master(cluster, port, page_port)
             _with_workers(cluster, size, host)
-        except BaseException:  # an interruption as well: half a cluster is none
+        except BaseException:  # after an interruption, too, half a cluster must not stay
             end(cluster.mark, folder, _FILE)
             raise
     return cluster
@@ -197,11 +197,11 @@ def join(folder: Path, size: Size, host: str) -> Cluster:
 
 
 def _check_host(host: str) -> None:
-    """Whether this is one address of this machine: others must know where to answer."""
+    """Raise `ClusterError` unless this is one address of this machine that others can answer to."""
     try:
         found = {str(each[4][0]) for each in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)}
         if any(ipaddress.ip_address(each).is_unspecified for each in found):
-            raise ClusterError(f"{host}: all addresses; name the one that workers can reach")
+            raise ClusterError(f"{host} means all addresses; name the one that workers can reach")
         with socket.socket(socket.AF_INET6 if ":" in min(found) else socket.AF_INET) as tried:
             tried.bind((min(found), 0))
     except OSError as error:

@@ -1,15 +1,15 @@
-"""Lakes of layout 1, made one of today.
+"""Conversion of lakes of layout 1 to the present layout.
 
-Such a lake was folders of Parquet parts, and a file that named those that counted:
+A lake of layout 1 was folders of Parquet parts, and a file that named the parts that counted:
 
     LAKE/lake.json                     which parts make up each table, and how many rows it has
     LAKE/memberships/000002.parquet/   `time_ms` where there is a time today
     LAKE/universes/NAME/memberships.parquet/, draws.parquet/
 
 Its tables become Delta tables in the same folder, with the same numbers and the same name for their
-content, so that results made from it stay valid. The first version of the table `versions` is the
-moment from which it is a lake of today; what is left of the old one goes then. A conversion that
-was killed is begun again, or has only to clean up.
+content, so that results made from it stay valid. With the first version of the table `versions` it
+is a lake of the present layout; then the old files are removed. A conversion that was killed before
+that moment is begun again; after it, the next one only cleans up.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _OLD = SHAPES | {"memberships": _OLD_MEMBERSHIP, "sources": _OLD_SOURCE, "trace"
 
 
 def converted(spark: SparkSession, folder: Path) -> Version:
-    """Convert a lake of layout 1; returns the version that it has then."""
+    """Convert a lake of layout 1; returns its first version in the present layout."""
     place = Location.of(folder)
     if not (folder / OLD_POINTER).exists():
-        Version.read(place)  # says so if it is no lake at all
-        raise NotALake(f"{folder}: a lake of today already")
+        Version.read(place)  # raises its own error if there is no lake at all
+        raise NotALake(f"{folder}: a lake of the present layout already; nothing to convert")
     with claimed(place.local):
         if not delta.is_there(place / VERSIONS):
             _convert(spark, place, _pointer(folder))
@@ -103,8 +103,8 @@ def _today(spark: SparkSession, folder: Path, table: str, parts: Sequence[str]) 
 
 
 def _timed(memberships: DataFrame) -> DataFrame:
-    """Milliseconds become times; those outside of the years 1 to 9999, which nobody could read,
-    become none."""
+    """Milliseconds become times; those outside of the years 1 to 9999, which no reader of times
+    knows, become null."""
     known = F.col("time_ms").between(-62_135_596_800_000, 253_402_300_799_999)
     time = F.when(known, F.timestamp_millis("time_ms"))
     return selected(memberships.withColumn("time", time), MEMBERSHIP)

@@ -1,4 +1,4 @@
-"""One Delta table: Parquet files that its log names, so that any reader of Delta sees one truth.
+"""One Delta table: Parquet files that its log names, so that all readers see the same rows.
 
 Spark writes rows to files that nothing names yet (`staged`); one transaction of `deltalake` then
 names them, or fails because another writer was first (`changed`). Spark reads the files that a
@@ -32,9 +32,10 @@ from weft.pipeline.location import Location, Unreachable, Unwritable
 LOG = "_delta_log"
 """The folder that makes a folder a table."""
 ROWS = "rows-"
-"""What folders of files begin with. With '_' or '.' in front, cleaning would pass them over."""
+"""The names of folders of files begin so. Names with '_' or '.' in front would be left by cleaning.
+"""
 SETTINGS = {"delta.enableExpiredLogCleanup": "false"}
-"""Old versions go when a user says so, not by their age."""
+"""Old versions are removed when a user tidies the lake, not by their age."""
 
 
 class Overtaken(WeftError):
@@ -78,7 +79,7 @@ def staged(frame: DataFrame, table: Location, shape: StructType) -> Staged:
 
 
 def staged_rows(rows: Sequence[tables.Row], table: Location, shape: StructType) -> Staged:
-    """The same for a few rows that are at hand."""
+    """Write a few rows, which the driver has, to a file of the table that no version names."""
     folder = table / f"{ROWS}{uuid.uuid4().hex}"
     try:
         file = tables.write_few(rows, folder, shape)
@@ -180,8 +181,8 @@ def restored(table: Location, version: int | None, shape: StructType) -> int | N
 
 
 def replaced(frame: DataFrame, table: Location, shape: StructType) -> Staged:
-    """Make these rows all there is in a table that stands alone; it is there with all of them, or
-    as it was."""
+    """Make these rows the whole content of a table that belongs to no lake version; in one step, so
+    that readers see it as it was or with all rows."""
     known = opened(table)
     new = staged(frame, table, shape)
     try:

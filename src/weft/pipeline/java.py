@@ -6,7 +6,7 @@ An installed Java of version 17 or newer is taken: the one that `JAVA_HOME` name
 gets a home whose `java` drops that flag and hands over to the real one.
 
 No program is run from a folder that another user of the machine can write to: a Java found there is
-passed over with a warning, and what is made here lies in a folder of its user's own.
+passed over with a warning, and the home that is made here lies in a folder of the user's own.
 
 Half of what a short Spark command costs is Java reading its classes. An archive of those classes
 (Java's class data sharing) in the cache folder spares that: `prepare` makes it once, and a session
@@ -141,8 +141,8 @@ def wrapped_home(runtime: Path, cache: Path) -> Path:
 
 
 class ClassArchive:
-    """The archive of Spark's classes for one Java. Its name holds its size, as Java breaks down
-    over one that lost its end, on a full disk or in a copy."""
+    """The archive of Spark's classes for one Java. Its name holds its size, because Java crashes on
+    an archive that lost its end, on a full disk or in a copy."""
 
     def __init__(self, home: Path, spark_version: str) -> None:
         try:
@@ -173,7 +173,7 @@ class ClassArchive:
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where a generated file may stay between runs."""
+    """The folder for generated files that stay between runs."""
     if named := environment.get("XDG_CACHE_HOME"):
         return Path(named) / "weft"
     # Without HOME: where the system says that this user is at home, never a shared folder.

@@ -14,10 +14,10 @@ Each is a Delta table (`delta`), which any reader of Delta opens. Users and topi
 0, 1, 2 … without gaps; a number, once given, stays. A membership is a distinct (user, topic), with
 the earliest time known or none.
 
-One commit of Delta is one table. So the lake has a table of its own, `versions`, and is what its
-last version names: a reader that goes by it sees all tables as of one moment, and a lake is as it
-was or as it should be, whatever happens in between. A reader that has opened a lake keeps reading
-the version that it opened; old ones can be read until `tidied` removes them.
+One commit of Delta changes one table. So the lake has a table of its own, `versions`, and consists
+of the table versions that its last entry names: a reader that goes by it sees all tables as of one
+moment, and a run that fails leaves the lake as it was. A reader that has opened a lake keeps
+reading the version that it opened; old ones can be read until `tidied` removes them.
 
 The next version is a *draft*. Its files are written beside the others, and nothing names them. Then
 the tables are committed, those last that refer to others, and in the end `versions`. If another run
@@ -158,7 +158,7 @@ def history(place: Address) -> tuple[list[Version], int]:
     if not delta.is_there(location / VERSIONS):
         if (location / OLD_POINTER).exists():
             raise NotALake(
-                f"{place}: made by an older weft; 'weft data convert {place}' makes it one of today"
+                f"{place}: made by an older weft; 'weft data convert {place}' converts it"
             )
         raise NotALake(f"{place}: no lake here; 'weft data ingest FILE --out {place}' makes one")
     try:
@@ -322,7 +322,7 @@ class Draft:
         return self._base.number + 1
 
     def rows(self, table: str) -> int:
-        """How many rows a table will have, unless files of it go."""
+        """How many rows a table will have, unless some of its files are removed."""
         known = self._base.rows.get(table, 0)
         if table not in self._staged:
             return known
@@ -376,8 +376,8 @@ class Draft:
 
 
 def settle(place: Location) -> None:
-    """Make the latest version of each table the one that the lake names, as other readers of Delta
-    go by the latest."""
+    """Make the version of each table that the lake names its latest, because other readers of Delta
+    read the latest."""
     named = Version.read(place).tables if delta.is_there(place / VERSIONS) else {}
     for name, shape in SHAPES.items():
         delta.restored(place / name, named.get(name), shape)
@@ -442,8 +442,8 @@ class Tidied:
 
 
 def tidied(place: Address, keep: int = KEEP, young_hours: int = 0) -> Tidied:
-    """Put small files together, and remove all but the last `keep` versions with their files. Where
-    other runs may be writing, `young_hours` spares what is no older."""
+    """Put small files together, and remove all but the last `keep` versions with their files. Files
+    younger than `young_hours` stay, as other runs may be writing them."""
     location = Location.of(place)
     try:
         return _tidied(location, keep, young_hours)

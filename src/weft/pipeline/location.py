@@ -6,9 +6,9 @@
     hdfs://host:8020/lake    Hadoop's
 
 All addresses go through this module: pyarrow's file systems open, list and remove files,
-`deltalake` is told what it needs to know, and Spark gets an address that it cannot mistake. The
-machine of S3 and the account are what the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
-AWS_REGION …), as they are for other programs; tasks on other machines get it with their work.
+`deltalake` gets its options from here, and Spark an address with its scheme. The server of S3 and
+the account are taken from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_REGION …), as
+other programs take them; tasks on other machines get these settings with their work.
 
 Tried with local files and with moto's server of S3. gs:// and hdfs:// are handed to the same
 libraries, but were never tried.
@@ -34,7 +34,7 @@ from weft.pipeline.resources import put
 S3 = ("s3", "s3a")
 SCHEMES = ("file", *S3, "gs", "hdfs")
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.DOTALL)
-_TRIES, _SECONDS = 3, 20  # guess: what is not there by then is not there
+_TRIES, _SECONDS = 3, 20  # guess: a server that has not answered by then will not answer
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 _SHOWN = 300
 _ANSWER = re.compile("<Code>(.*?)</Code>.*?<Message>(.*?)</Message>")
@@ -57,7 +57,7 @@ class Unreachable(WeftError):
 
 
 class Unwritable(Unreachable):
-    """Tables cannot be changed there: a full disk, one for readers alone, a damaged file."""
+    """Tables cannot be changed there: the disk is full or read-only, or a file is damaged."""
 
     what = "cannot be changed"
 
@@ -90,7 +90,7 @@ class Location:
         scheme = found[1].lower()
         if scheme not in SCHEMES:
             listed = ", ".join(f"{each}://" for each in SCHEMES)
-            raise BadAddress(f"{given}: no file system that weft knows; there are {listed}")
+            raise BadAddress(f"{given}: no file system that weft knows; it knows {listed}")
         if not found[2].strip("/"):
             raise BadAddress(f"{given}: the address has no bucket or host")
         known = environment() if access is None else access
@@ -167,7 +167,7 @@ class Location:
 
     def names(self) -> list[str]:
         """What is in a folder; nothing if there is no such folder."""
-        if self.is_local:  # where a name may be no UTF-8, which pyarrow does not stand
+        if self.is_local:  # pyarrow refuses names that are not UTF-8
             return sorted(os.listdir(self.local)) if self.local.is_dir() else []
         system, path = self.opened()
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
@@ -205,8 +205,8 @@ class Location:
 
 
 def _check(given: object, path: Path) -> None:
-    """Whether a path is one that Spark and tables can tell. An empty one, as of a variable that is
-    not set, would be this folder."""
+    """Raise `BadAddress` unless Spark and tables can hold a path. An empty path, as of a variable
+    that is not set, would mean this folder."""
     shown = os.fsencode(path).decode(errors="replace")
     if not str(given):
         raise BadAddress("an empty path; '.' is this folder")

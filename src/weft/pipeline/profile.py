@@ -1,9 +1,9 @@
 """What a table of memberships is like: how popularity and interest are distributed, and how much
 interests are correlated (StaN 3.2, Figs. 3 to 5).
 
-Correlation is compared with that of shuffled memberships, in which every user has as many topics
-and every topic as many subscribers, and nothing else is left: popular topics share users by chance,
-too.
+Correlation is compared with that of shuffled memberships, in which every user keeps its number of
+topics and every topic its number of subscribers, and all else is chance: popular topics share users
+by chance, too.
 
 Kept as a folder of tables (`make`):
 
@@ -170,12 +170,12 @@ def correlated(memberships: DataFrame, chosen: DataFrame, nodes: int) -> DataFra
 
 
 def shuffled(memberships: DataFrame, number: int, at_once: int = AT_ONCE) -> DataFrame:
-    """The same numbers of topics and subscribers, otherwise chance: `user`, `topic`.
+    """Memberships with the same numbers of topics per user and subscribers per topic, otherwise
+    drawn at random: `user`, `topic`.
 
     A table that fits a task is shuffled there. A larger one is parted by user at random, each part
-    is shuffled by itself, and the whole is parted anew, some rounds long: whatever is exchanged,
-    every user and every topic keeps its number, and after the rounds anything may have met
-    anything.
+    is shuffled by itself, and the table is parted anew, for some rounds. Every exchange keeps the
+    numbers of each user and topic, and over the rounds any two memberships may be exchanged.
     """
     rows = memberships.select("user", "topic")
     parts = math.ceil(rows.count() / at_once)
@@ -232,7 +232,7 @@ def correlation_summary(frame: DataFrame) -> DataFrame:
 
 
 def _quantile(values: str, share: float) -> Column:
-    """What so much of an ordered list is below; between two of its places, in proportion."""
+    """The quantile of an ordered list at a share; between two of its places, in proportion."""
     place = (F.size(values) - 1) * F.lit(share)
     below, above = F.floor(place), F.ceil(place)
     low, high = F.get(values, below.cast(SMALL)), F.get(values, above.cast(SMALL))

@@ -1,4 +1,4 @@
-"""Folders and processes that a run owns: held while it works, gone in the end whatever happens.
+"""Folders and processes that a run owns: held while it works, and removed or ended in any case.
 
 A folder of results has one writer at a time (`claimed`): the run that holds a lock on it.
 
@@ -124,13 +124,13 @@ def scratch() -> Iterator[Path]:
 
 
 def removed(folder: Path) -> bool:
-    """Remove a folder, as far as that can be done; whether it is gone."""
+    """Remove a folder, as far as that can be done; returns whether it is gone."""
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 
 
 def sweep(base: Path) -> list[Path]:
-    """Remove the folders whose owners are gone; which those were."""
+    """Remove the folders whose owners are gone; returns these folders."""
     return [
         folder for folder in sorted(base.glob(f"{PREFIX}*")) if _left(folder) and removed(folder)
     ]
@@ -181,14 +181,6 @@ def _carries(number: int, variable: str, mark: str) -> bool:
     return f"{variable}={mark}".encode() in environment.split(b"\0")
 
 
-def command_of(number: int) -> str:
-    """What a process was started as; empty if that cannot be told."""
-    try:
-        return (_PROC / str(number) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
 def end_carriers(mark: str, polite_seconds: float, variable: str = MARK_VARIABLE) -> int:
     """End all that carry the mark, politely first; returns how many there were."""
     met: set[int] = set()
@@ -221,7 +213,7 @@ def users_folder(name: str) -> Path:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again; whether the condition came to hold in time."""
+    """Look again and again until a condition holds; returns whether it did in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:

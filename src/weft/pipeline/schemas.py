@@ -163,7 +163,7 @@ VIEW_SIZES = columns(round=SMALL, user=WHOLE, topics=WHOLE, lvs=WHOLE, pvs=WHOLE
 # The same before (`ipvs`) and after (`fpvs`), and StaN's own ideal.
 NODE_SIZES = columns(user=WHOLE, topics=WHOLE, lvs=WHOLE, ipvs=WHOLE, fpvs=WHOLE, ideal=WHOLE)
 # An overlay as a graph: `weak` and `strong` components, members without links to them, the mean
-# clustering coefficient, the longest way between two members.
+# clustering coefficient, the longest of the shortest paths between two members.
 FITNESS = columns(
     topic=WHOLE,
     round=SMALL,

@@ -18,9 +18,9 @@ of `weft spark up` (`standby`), in which each command has a session of its own. 
 `cancel`). Its settings are its own but for those of SQL, and its Python must have this package:
 nothing is shipped.
 
-A task that fails on a cluster is tried again, up to four times in all (Spark's own number), and no
-task is started a second time because it is slow: the long ones are simulations, which take as long
-anywhere. Either would do no harm: tables are written so that a task run twice leaves one result.
+A task that fails on a cluster is tried again, up to four times in all (Spark's own number). No task
+is started a second time because it is slow: long tasks are simulations, which take as long
+anywhere. Both would be safe: a task that is run twice leaves one result in the tables.
 
 Each task has one core, so the libraries that would start threads of their own are held to one.
 """
@@ -246,7 +246,7 @@ def prepare() -> bool:
                 gateway.proc.wait(_PREPARE_SECONDS)
             archive.put(made)
     except (WeftError, OSError, subprocess.TimeoutExpired):
-        return False  # all works without, only slower
+        return False  # without the archive sessions start more slowly, and all else works
     return archive.find() is not None
 
 
@@ -293,7 +293,7 @@ def parallelism(spark: SparkSession) -> int:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Meanwhile, what this session plans goes by another value of one of Spark SQL's settings."""
+    """Within the block, this session plans queries with another value of a Spark SQL setting."""
     before = spark.conf.get(name, None)
     spark.conf.set(name, value)
     try:
@@ -386,8 +386,8 @@ def _started(settings: SessionSettings, folder: Path) -> SparkSession:
 
 
 def _hush() -> None:
-    """What Spark says of a wrong query, with a hundred lines of places, is in the error as well;
-    and of a window without parts, it cannot know that the table has a few rows."""
+    """Silence two messages of Spark: a log of a wrong query, whose text the error has as well; and
+    the warning of windows without parts, which here are over tables of a few rows."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
     for kind in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -440,7 +440,7 @@ def _not_taken(said: str) -> str:
     if "StatusCode.UNAUTHENTICATED" in said:
         return "it asks for another token; 'sc://HOST:PORT/;token=…' gives one"
     if "StatusCode.UNAVAILABLE" in said:
-        return "the Spark Connect server has ended, or is none. " + _KEPT
+        return "the Spark Connect server has ended, or there is none. " + _KEPT
     return ""
 
 
@@ -476,8 +476,8 @@ def _package_digest() -> str:
 
 
 def _look_for_master(master: str) -> None:
-    """Whether somebody answers where a master of Spark's own kind should be: Spark would try for a
-    minute and then show where in its code it gave up."""
+    """Raise `SessionError` if no master or Spark Connect server answers at its address: Spark would
+    try for a minute and then print a stack trace."""
     if master.startswith(CONNECT):
         said = master.removeprefix(CONNECT).partition("/")[0]
         places = [said if re.search(r":\d+$", said) else f"{said}:{_CONNECT_PORT}"]
@@ -516,14 +516,14 @@ def _class_archive() -> ClassArchive:
 
 
 def _wait_for_executors(spark: SparkSession, settings: SessionSettings) -> None:
-    """Until the cluster has given at least one."""
+    """Wait until the cluster has given the session an executor."""
     status = spark.sparkContext._jsc.sc().statusTracker()
     # The driver is listed too.
     if not resources.wait_until(lambda: len(status.getExecutorInfos()) > 1, EXECUTORS_SECONDS):
         wanted = spark.conf.get("spark.executor.memory", "1g")
         raise SessionError(
-            f"{settings.master} gave no executor within {EXECUTORS_SECONDS:.0f} s; has it workers "
-            f"with {wanted} of memory and a core to spare?"
+            f"{settings.master} gave no executor within {EXECUTORS_SECONDS:.0f} s; does it have a "
+            f"worker with {wanted} of memory and a core to spare?"
         )
 
 

@@ -5,11 +5,11 @@ different neighbours over those of its topics that were computed together. Count
 ones over all of a user's topics is then an aggregation: the physical view size.
 
 Topics are shared out over tasks: every task gets a bin of whole topics, all bins of about one cost.
-Overlays are independent given the ids of the nodes, so a bin is computed without a word to the
-others, all rounds in one task, and any packing has the same outcome. What a topic costs is known
-beforehand: walks times what a walk collects.
+Overlays are independent given the ids of the nodes, so one task computes all rounds of a bin, needs
+nothing of other bins, and any packing has the same outcome. The cost of a topic is known
+beforehand: the number of walks times what a walk collects.
 
-Also in the workers: how fit overlays are before and after StaN, and how few links would do.
+Workers also compute how fit overlays are before and after StaN, and how few links would do.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _lean(
     compute: Compute,
     shape: StructType,
 ) -> DataFrame:
-    """The same where weights lean, which needs all topics of the users of a bin: they travel to its
-    task with the rows that are computed. No process holds those of all users."""
+    """As `computed`, where weights lean. A bin's task then needs all topics of its users, so these
+    are sent along with the memberships; no process holds the topics of all users."""
     kind = columns(bin=SMALL, held=SMALL, topic=WHOLE, user=WHOLE)
     of_bins = placed.select("bin", "user").distinct().join(memberships, "user")
     both = placed.withColumn("held", F.lit(0)).unionByName(
@@ -189,8 +189,8 @@ def pieces(overlays: Overlays, links: int) -> Iterator[Overlays]:
 def links(
     memberships: DataFrame, config: Config, seed: int, rounds: Sequence[int] | None = None
 ) -> DataFrame:
-    """Each user's neighbours after each of `rounds` (0: the random views that StaN starts from;
-    IDEAL: its own ideal; by default these two and the last): `LINKS`."""
+    """Each user's neighbours after each of `rounds` (0: the views that StaN starts from; IDEAL: its
+    own ideal; by default these two and the last): `LINKS`."""
     asked = tuple(rounds) if rounds is not None else (0, config.rounds, IDEAL)
 
     def compute(overlays: Overlays, interests: Interests | None) -> Iterator[Table]:

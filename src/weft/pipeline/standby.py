@@ -1,4 +1,5 @@
-"""A Spark that stays, so that commands need not start one: a Spark Connect server on this machine.
+"""A Spark that stays running, so that commands need not start one: a Spark Connect server on this
+machine.
 
 `up` starts it, `down` ends it, and a command of the same user and checkout finds it by itself. Each
 command has a session of its own there, with its own settings, names of tables and Python processes;
@@ -41,7 +42,7 @@ logger.server.level = info
 
 
 class StandbyError(WeftError):
-    """What a user can mend: a Spark that stays already, is not there, or did not start."""
+    """What a user can mend: a Spark that runs already, is not there, or did not start."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,14 @@ def default_folder() -> Path:
 
 
 def described(folder: Path) -> Standby | None:
-    """The one that a folder describes, running or not."""
+    """The Spark that a folder describes, running or not."""
     try:
         written = json.loads((folder / _FILE).read_text())
         return Standby(folder.resolve(), **written)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise StandbyError(f"{folder / _FILE} does not describe a Spark that stays") from None
+        raise StandbyError(f"{folder / _FILE} is no description of a Spark") from None
 
 
 def found(master: str | None = None) -> Standby | None:
@@ -102,7 +103,7 @@ def found(master: str | None = None) -> Standby | None:
 
 
 def up(folder: Path, memory: str = "", cores: int = 0) -> Standby:
-    """Start one and wait until it listens; all or nothing."""
+    """Start a Spark and wait until it listens; all or nothing."""
     private.make_folder(folder)
     private.close_folder(folder)
     with _alone(folder):
@@ -110,7 +111,7 @@ def up(folder: Path, memory: str = "", cores: int = 0) -> Standby:
         if older is not None:
             if older.processes():
                 raise StandbyError(
-                    f"a Spark stays already: {older.address}; 'weft spark down' ends it"
+                    f"a Spark runs already: {older.address}; 'weft spark down' ends it"
                 )
             end(older.mark, folder, _FILE)
         settings = SessionSettings(
@@ -129,10 +130,10 @@ def up(folder: Path, memory: str = "", cores: int = 0) -> Standby:
 
 
 def down(folder: Path) -> int:
-    """End the one of a folder, however much of it is left; returns how many processes."""
+    """End the Spark of a folder, however much of it is left; returns how many processes it had."""
     known = described(folder) if folder.is_dir() else None
     if known is None:
-        raise StandbyError(f"no Spark stays that {folder} would describe")
+        raise StandbyError(f"no Spark is described in {folder}; 'weft spark up' starts one")
     with _alone(folder):
         return end(known.mark, folder, _FILE)
 

@@ -66,7 +66,7 @@ def write_part(
 ) -> int:
     """Add the rows of one task to a keyed table; returns how many. Runs in workers.
 
-    `notes` are kept beside the rows: what is true of the run and no result of it.
+    `notes` are kept beside the rows: facts about the run that are not among its results.
     """
     aside, rows = stage_part(folder, key, columns, shape, notes)
     try:
@@ -83,8 +83,8 @@ def stage_part(
     shape: StructType,
     notes: Mapping[str, str] | None = None,
 ) -> tuple[str, int]:
-    """Write the rows of one task where no reader looks; under which name, and how many. Runs in
-    workers."""
+    """Write the rows of one task where no reader looks; returns the file's name and the number of
+    rows. Runs in workers."""
     table = pyarrow.table(dict(columns), schema=to_arrow_schema(shape, timezone="UTC"))
     table = table.replace_schema_metadata(
         {NOTE + name: text for name, text in (notes or {}).items()}
@@ -145,7 +145,7 @@ def read_parts(
 
 def write(frame: DataFrame, folder: Path | Location, *, brief: bool = False) -> None:
     """Write a plain table, in the place of an older one if there is one; at an address there must
-    be none. For what is `brief`, soon removed, Spark's writer looks for no values that repeat."""
+    be none. Tables that are soon removed are written `brief`: without dictionaries of values."""
     place = Location.of(folder)
     if not place.is_local:
         write_files(frame, place)
@@ -207,8 +207,8 @@ class File:
 
 
 def write_files(frame: DataFrame, folder: Location) -> list[File]:
-    """Write rows to files in a new folder, where nobody looks; which files those are. There are
-    none without rows."""
+    """Write rows to files in a new folder that nothing names yet; returns the files, none if there
+    are no rows."""
     return _written_by_spark(frame, folder) if folder.is_local else _written_here(frame, folder)
 
 
@@ -229,7 +229,7 @@ def _written_by_spark(frame: DataFrame, folder: Location) -> list[File]:
 
 
 def _written_here(frame: DataFrame, folder: Location) -> list[File]:
-    """By tasks that write themselves. One that is run twice leaves a file that nobody names."""
+    """Files that tasks write themselves; a task that is run twice leaves one that nothing names."""
     shape = to_arrow_schema(frame.schema, timezone="UTC")
 
     def work(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -375,8 +375,8 @@ def read_batches(
 
 
 def _with_codes(footer: parquet.FileMetaData, groups: Iterable[int]) -> set[str]:
-    """The columns that Arrow can read as codes: not those of texts that are written as differences,
-    where it gives up."""
+    """The columns that Arrow can read as codes into dictionaries; it cannot where texts are written
+    as differences."""
     chunks = [
         footer.row_group(group).column(number)
         for group in groups

@@ -60,31 +60,6 @@ def over_seeds(*by: str, value: str = "value", keep: tuple[str, ...] = ()) -> Tr
     return transform
 
 
-def spread(*by: str, value: str) -> Transform:
-    """How unequal a number is within each group: `mean`, `std`, `ratio` std/mean, `peak` max/mean.
-
-    The groups are complete, so this is the standard deviation of a population.
-    """
-
-    def transform(frame: DataFrame) -> DataFrame:
-        grouped = frame.groupBy(*by).agg(
-            F.avg(value).alias("mean"),
-            F.stddev_pop(value).alias("std"),
-            F.max(value).alias("max"),
-            count("count"),
-        )
-        return grouped.select(
-            *by,
-            "mean",
-            "std",
-            (F.col("std") / F.col("mean")).alias("ratio"),
-            (F.col("max") / F.col("mean")).alias("peak"),
-            "count",
-        )
-
-    return transform
-
-
 def ranked(*names: str, by: tuple[str, ...]) -> Transform:
     """Add `NAME_rank` for columns: the rank within each group; equal values share their mean."""
 
@@ -184,7 +159,7 @@ def together(*frames: DataFrame) -> DataFrame:
 
 
 def judged(frame: DataFrame) -> DataFrame:
-    """Compare each measure with its bound. A number that is not one (a null, a NaN) fails."""
+    """Compare each measure with its bound. A measure without a number (null or NaN) falls short."""
     holds = (
         F.when(F.col("relation") == AT_MOST, F.col("value") <= F.col("bound"))
         .when(F.col("relation") == AT_LEAST, F.col("value") >= F.col("bound"))

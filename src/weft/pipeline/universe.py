@@ -2,11 +2,11 @@
 says.
 
 Of many draws of one size, the one with the median ratio of topics to nodes is taken. The table is
-parted by user, so that a task holds some users with all their topics, and works off all draws for
-these; nobody holds all of it. What tasks answer is sets of topics and numbers of users, which add
-up. A draw is grown in one pass over the table and counted in another; the open reading counts the
-subscribers of its topics in one more. Which rows the chosen universe has is then a matter of two
-joins.
+parted by user, so that a task holds some users with all their topics, and computes all draws for
+these; no process holds the whole table. Tasks answer with sets of topics and numbers of users,
+which add up. A draw is grown in one pass over the table and counted in another; the open reading
+counts the subscribers of its topics in one more. Two joins then find the rows of the chosen
+universe.
 
 A lake keeps the universes drawn from it (`make`):
 

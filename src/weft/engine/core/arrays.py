@@ -16,7 +16,7 @@ from weft.rules import fairness
 Octets: TypeAlias = npt.NDArray[np.uint8]  # bytes; also yes or no for each of many
 Ids: TypeAlias = npt.NDArray[np.int32]  # numbers of peers, memberships, topics
 Numbers: TypeAlias = npt.NDArray[np.int64]  # counts, offsets, and indices
-Loads: TypeAlias = npt.NDArray[np.int64]  # messages, of each row those `SENT` and `RECEIVED`
+Loads: TypeAlias = npt.NDArray[np.int64]  # messages: a row per peer or view, two columns (below)
 Words: TypeAlias = npt.NDArray[np.uint64]  # keys of draws, random bits, places
 Reals: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -27,12 +27,13 @@ SENT, RECEIVED = 0, 1
 
 
 def no_loads(rows: int) -> Loads:
-    """Nothing is sent or received yet."""
+    """Loads of so many rows, before any message."""
     return np.zeros((rows, 2), np.int64)
 
 
 def offsets_of(sizes: Array) -> Numbers:
-    """Where each of some stretches begins that lie side by side, and where the last one ends."""
+    """Where each of several stretches begins that lie side by side, given their sizes; and where
+    the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 

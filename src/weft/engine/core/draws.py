@@ -42,7 +42,7 @@ def below(bits: Bits, bound: int) -> int:
 
 @part
 def subset_mask(key: Bits, count: int, wanted: int) -> Bits:
-    """As in the rule; `count` is at most 63."""
+    """Twin of the rule of this name; `count` is at most 63."""
     if wanted >= count:
         return (ONE << u64(count)) - ONE
     mask = bits = fraction = u64(0)

@@ -2,7 +2,7 @@
 
 numba keeps compiled code by the file a function is written in and does not notice when a
 function it calls from another file changes. So the folder of compiled code is named after
-the content of all files of the engine and of the rules: what is loaded is what is written.
+the content of all files of the engine and of the rules: code of an older text is never loaded.
 Where the files lie does not count: a copy of the package, such as one that Spark unpacks for its
 workers, or another checkout, finds what was compiled from the same text.
 
@@ -39,7 +39,7 @@ u64, i64, i32, u8 = (cast(_Cast, kind) for kind in _KINDS)
 ONE: Bits = u64(1)
 
 _FOLDERS_KEPT = 4
-"""guess: compiled code of so many versions stays, for a switch between branches."""
+"""guess: compiled code of so many versions is kept, so that a switch of branches costs nothing."""
 
 
 def _fingerprint() -> str:
@@ -52,8 +52,8 @@ def _fingerprint() -> str:
 
 
 def _cache_folder() -> Path | None:
-    """The folder for compiled code; none where nothing can be written, or others could write: what
-    lies there is run."""
+    """The folder for compiled code. There is none where this user cannot write, or where others
+    can: code from the folder is run."""
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     folder = root / "weft" / f"engine-{_fingerprint()}"
@@ -75,8 +75,8 @@ def _forget_old(parent: Path) -> None:
 
 
 class ByContent(UserProvidedCacheLocator):
-    """Compiled code lies under the content of a function's file; numba's own locator takes the
-    path of the file instead."""
+    """Names the compiled code of a function after the content of its file; numba's own locator
+    names it after the file's path."""
 
     @classmethod
     def get_suitable_cache_subpath(cls, py_file: str) -> str:

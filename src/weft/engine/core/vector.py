@@ -1,6 +1,6 @@
 """The few machine-level operations that kernels are built from.
 
-numba has no words for them, so each writes a little LLVM code, in LLVM's own portable vector
+numba has no functions for them, so each writes a little LLVM code, in LLVM's portable vector
 operations: the same text becomes AVX-512 on one machine, AVX2 or NEON on another. A row's view
 has up to 20 neighbours (`LANES`), whose ids and ages are handled as whole vectors.
 
@@ -219,7 +219,7 @@ def trailing_zeros(builder: Builder, value: Value) -> Value:
 
 @_operation(types.int64, 0, types.int64)
 def taken_on_trust(builder: Builder, value: Value) -> Value:
-    """The same value, but the compiler cannot know it: it must not replace a guess that is
-    checked later by the outcome of the check, for which the processor would have to wait."""
+    """The same value, hidden from the compiler. Else the compiler would replace a guess by the
+    outcome of the later check that it is right, and the processor would wait for that outcome."""
     kind = ir.FunctionType(_LONG, [_LONG])
     return builder.asm(kind, "", "=r,0", [value], False)

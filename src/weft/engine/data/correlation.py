@@ -1,6 +1,6 @@
-"""How topics go together by chance alone: memberships shuffled so that every user keeps its number
-of topics and every topic its number of subscribers, with which the true ones are compared (StaN
-3.2; the correlation itself is counted in `pipeline/profile.py`).
+"""How often topics share users by chance alone: memberships are shuffled so that every user keeps
+its number of topics and every topic its number of subscribers. The correlation of the true ones is
+compared with that of shuffled ones (StaN 3.2; `pipeline/profile.py` counts it).
 
 Two memberships (u, s) and (v, t), drawn at random, become (u, t) and (v, s), unless one of these is
 there already. After some swaps per membership all tables with these numbers are equally likely.
@@ -26,7 +26,8 @@ _GONE = np.int64(-2)
 def shuffled(
     held: Memberships, seed: int, swaps_per_membership: int = SWAPS_PER_MEMBERSHIP
 ) -> Memberships:
-    """The same numbers of topics and subscribers, otherwise chance."""
+    """Memberships with the same number of topics per user and of subscribers per topic, drawn at
+    random otherwise."""
     members = held.members.copy()
     room = 1 << max(4, int(4 * held.total).bit_length())
     table = np.full(room, _EMPTY, np.int64)

@@ -58,8 +58,8 @@ class Grid:
 
     nodes: int = 100  # paper
     topics: int = 16  # paper
-    copies: PowerLaw = PowerLaw(2.5, 1.0, 8.0)  # measured: see below
-    radius: PowerLaw = PowerLaw(1.2, 0.05, 0.9)  # measured: see below
+    copies: PowerLaw = PowerLaw(2.5, 1.0, 8.0)  # measured: see above
+    radius: PowerLaw = PowerLaw(1.2, 0.05, 0.9)  # measured: see above
     least_members: int = 0  # topics with fewer subscribers are drawn again (as if pruned)
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ def draw_grid(grid: Grid, seed: int) -> Memberships:
     """The memberships of one grid; the same for the same seed on every machine."""
     if not grid.least_members:
         return _joined(grid, seed, np.arange(grid.topics))
-    # Topics are drawn alike and apart, so those that pass are as good as any others that do.
+    # Topics are drawn independently, so the first that reach the number stand for all that do.
     drawn = math.ceil(grid.topics * _SPARE)
     while True:
         many = _joined(replace(grid, topics=drawn, least_members=0), seed, np.arange(drawn))
@@ -147,7 +147,7 @@ def _key(seed: int, purpose: str) -> Bits:
 
 @compiled
 def _copy_places(chosen: Numbers, counts: Numbers, key: Bits) -> tuple[Reals, Reals]:
-    """Where the identifiers of each topic lie: a matter of the topic and the copy's number."""
+    """Where the identifiers of each topic lie; draws are keyed by topic and number of the copy."""
     total = counts.sum()
     x, y = np.empty(total, np.float64), np.empty(total, np.float64)
     at = 0

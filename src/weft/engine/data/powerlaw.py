@@ -39,7 +39,7 @@ class Fit:
     total: int
     distance: float  # Kolmogorov–Smirnov, of the tail
     against_exponential: float  # log-likelihood ratio in its standard deviations
-    against_lognormal: float  # the same
+    against_lognormal: float  # the same ratio, of the power law and a log-normal law
 
 
 def exponent_of(mean_log: float, least: int) -> float:
@@ -109,7 +109,7 @@ def _fit_from(values: Array, counts: Array, total: int) -> Fit:
         total=total,
         distance=distance_of(values, counts, exponent, least),
         against_exponential=_against_exponential(values, counts, exponent, least),
-        against_lognormal=float("nan"),  # a search; `fit` makes it for the best one
+        against_lognormal=float("nan"),  # takes a search, so `fit` computes it for the best alone
     )
 
 
@@ -130,8 +130,9 @@ def _power(values: Array, exponent: float, least: int) -> Array:
 
 
 def _against_lognormal(values: Array, counts: Array, exponent: float, least: int) -> float:
-    """Vuong's statistic against the most likely log-normal law, found from where the tail's own
-    logarithms are and, as in the limit of a power law, from far below."""
+    """Vuong's statistic against the most likely log-normal law. The search for that law has two
+    starts: the mean of the tail's logarithms, and a mean far below, which approaches a power law.
+    """
     logs = np.log(values)
     mean = float((counts * logs).sum() / counts.sum())
     spread = float(np.sqrt((counts * (logs - mean) ** 2).sum() / counts.sum()))

@@ -9,8 +9,8 @@ topics with too few subscribers are left out at last, and with them the nodes le
 In the closed reading a topic has all its subscribers or none, so that which topics stay is known
 before the set is drawn; in the open one it must be counted.
 
-All of it is asked of some users with all their topics (`Users`), and what parts of a table answer
-adds up to the answer of the whole: nobody needs to hold all of it.
+Every function takes some users with all their topics (`Users`). The answers for the parts of a
+table add up to the answer for the whole, so no process needs to hold all of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Users:
 
 
 def users_of(users: npt.NDArray[np.integer], topics: npt.NDArray[np.integer]) -> Users:
-    """The users of some memberships, in any order. All of a user's must be among them."""
+    """The users of some memberships, which may be in any order; all memberships of a user must be
+    among them."""
     order = np.lexsort((topics, users))
     known, counts = np.unique(users, return_counts=True)
     return Users(known.astype(np.int64), offsets_of(counts), topics[order].astype(np.int32))

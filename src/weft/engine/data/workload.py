@@ -18,7 +18,7 @@ from weft.rules.draw import stream_of
 
 
 class Memberships(NamedTuple):
-    """Topics and their members, and the other way round."""
+    """The members of each topic, and the memberships of each peer."""
 
     peers: int
     offsets: Numbers
@@ -94,7 +94,7 @@ def spread(sizes: Numbers, peers: int, seed: int) -> Memberships:
 
 
 def memberships(peers: int, offsets: Numbers, members: Ids) -> Memberships:
-    """Complete the table from its first half."""
+    """The whole table, from the members of each topic."""
     topic_of = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
     of_peer = np.argsort(members, kind="stable").astype(np.int32)
     of_peer_offsets = offsets_of(np.bincount(members, minlength=peers))

@@ -5,8 +5,8 @@ under a permissive licence. (igraph has all of it ready-made but is under the GP
 neither local clustering nor a diameter that needs no table of all pairs.) The diameter is a kernel
 of ours, tens of times faster than a search from each member with scipy's.
 
-Components and ways follow links in their direction, as events do; weak components, and the
-clustering coefficient as in the paper's description, take them both ways.
+Strong components and paths follow links in their direction, as events do; weak components, and the
+clustering coefficient as in the paper's description, take links in both directions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Fitness:
     strong: int
     unlinked: int  # members in nobody's view
     clustering: float
-    diameter: int  # the longest of the shortest ways, between members that have one
+    diameter: int  # the longest of the shortest paths, between members that have one
 
 
 def fitness(neighbours: Ids, sizes: Numbers, ways: bool = True) -> Fitness:
-    """The figures of an overlay: the neighbours of one member after the other, as places among the
-    members, and the size of each one's view. Without `ways`, the diameter is left out (0), which
-    takes the longest."""
+    """The figures of an overlay. `neighbours` holds the view of one member after the other, as
+    places among the members, `sizes` the size of each view. Without `ways` the diameter, which
+    takes the longest to compute, is left out (0)."""
     members = len(sizes)
     ones = np.ones(neighbours.size, np.int32)
     graph = sparse.csr_matrix((ones, neighbours, offsets_of(sizes)), (members, members))
@@ -60,7 +60,7 @@ def clustering(graph: sparse.csr_matrix) -> float:
 
 
 def diameter(graph: sparse.csr_matrix) -> int:
-    """The longest shortest way, over all starts, between members that have one."""
+    """The longest of the shortest paths, between members that have one."""
     return int(_longest_way(graph.indptr, graph.indices))
 
 

@@ -2,11 +2,12 @@
 
 Members act one after the other, in an order drawn for each topic and round, and see what those
 before them have done (as in a cycle-driven simulator). Every draw is keyed by topic, member and
-round, so an overlay comes out the same in whatever company it is computed. A member that lost its
-last in-link by what another did asks for one before the next member acts.
+round, so an overlay's outcome does not depend on which others are computed with it. A member that
+lost its last in-link by what another did asks for one before the next member acts.
 
-Deviation: loss strikes walks, replies and requests for adoption; notices of in-links arrive. A
-peer's connection sees to that, and where both ends lose it, walks that do not come tell the same.
+Deviation: loss strikes walks, replies and requests for adoption; notices of in-links always arrive.
+Peers send notices over reliable connections, and a peer whose connection broke learns the same from
+the walks that no longer come by.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def collect(overlay: Overlay, member: int, walk: int, count: int) -> int:
 def merge(
     overlay: Overlay, row: int, origin: int, count: int, options: Options, weighing: Weighing
 ) -> bool:
-    """Rank a walk's origin (unless it is −1) and its set in a view; returns whether that changed,
-    and where members ask for adoption, tells those that it took in or dropped."""
+    """Rank a walk's origin (unless it is −1) and its set in a view; returns whether the view
+    changed. Where members ask for adoption, the members that it took in or dropped are told."""
     own = own_key(overlay.numbers[row])
     changed = False
     if options.patience > 0:
@@ -99,8 +100,8 @@ def lost(key: Bits, message: int, chance: int) -> bool:
 
 @part
 def recall(overlay: Overlay, row: int, walk: int, own: int) -> int:
-    """Add what those that were visited remember, and let the origin remember what its walk itself
-    has collected; returns how many the walk's set has."""
+    """Add to a walk's set what the visited members remember, and let the origin remember what the
+    walk itself collected (the first `own`); returns how many members the set has."""
     count = own
     for step in range(len(overlay.trail)):
         at = i64(overlay.trail[step])
@@ -172,8 +173,8 @@ def ask_for_a_link(
 def help_waiting(
     overlay: Overlay, tick: int, turn: int, keys: Keys, options: Options, weighing: Weighing
 ) -> None:
-    """Those that lost their last in-link ask for another; the queue grows by those that lose theirs
-    to them, and ends since no view adopts without end."""
+    """Members that lost their last in-link ask for another. An adoption may take the last in-link
+    of a further member, which joins the queue; the queue ends, since a view adopts only so many."""
     place = 0
     while place < overlay.tally[WAITING]:
         row = i64(overlay.waiting[place])
@@ -186,7 +187,8 @@ def help_waiting(
 
 @compiled
 def comfort(overlay: Overlay, tick: int, keys: Keys, options: Options, weighing: Weighing) -> None:
-    """At the end of a round those ask that are lonely: no in-link, or no walk from afar."""
+    """At the end of a round, members without an in-link, or without a walk from afar for too long,
+    ask for adoption."""
     count = len(overlay.members)
     for row in range(count):
         overlay.quiet[row] = 0 if overlay.heard[row] else overlay.quiet[row] + 1
@@ -232,7 +234,8 @@ def leaves(node: int, tick: int, keys: Keys, chance: int) -> bool:
 
 @part
 def forget_leavers(overlay: Overlay) -> None:
-    """A newcomer remembers nothing, and nobody remembers those that have left (`heard`)."""
+    """Clear the memory of newcomers, and remove leavers from that of others; while leavers are
+    replaced, `heard` marks the rows that have a new node."""
     for row in range(len(overlay.members)):
         left = 0
         for place in range(i64(overlay.kept[row]) if overlay.heard[row] == 0 else 0):
@@ -337,7 +340,7 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
 
 @compiled
 def ideal_topic(topic: Topic, interests: Interests, links: Ids) -> None:
-    """The lightest members of all at every member: what the rounds can at best lead to."""
+    """Give every member the lightest of all others as neighbours: the best that rounds could do."""
     overlay = new_overlay(topic.members, topic.sizes, 0, False)
     weighing = weighing_of(topic.members, interests)
     count = len(topic.members)

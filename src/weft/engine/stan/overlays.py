@@ -43,7 +43,7 @@ class Config:
     ttl: int = rules.TTL
     rounds: int = rules.ROUNDS
     loss: float = 0.0  # the chance that a message is lost
-    churn: float = 0.0  # the share of nodes that others take the place of, per round
+    churn: float = 0.0  # the share of nodes that are replaced by others, per round
     overheard: bool = False
     patience: int = 0  # quiet rounds before a member asks to be adopted; 0: it never does
     longest: int = 1  # rounds that the walk's period backs off to; 1: a walk in every round
@@ -125,7 +125,7 @@ def interests_of(topics: Array, nodes: Array) -> Interests:
 
 
 def no_interests() -> Interests:
-    """For plain weights, which need to know of nobody's topics."""
+    """Interests for plain weights, which do not depend on topics."""
     return Interests(False, np.zeros(1, np.int64), np.zeros(0, np.int32), 0)
 
 
@@ -217,7 +217,7 @@ def _first_views(overlays: Overlays, config: Config, seed: int) -> FirstViews:
 
 
 class Topics(NamedTuple):
-    """Topics that are to be computed, in columns."""
+    """The topics of a run, in columns; `kernel.Topic` is one of them."""
 
     topics: Ids
     offsets: Numbers
@@ -263,7 +263,7 @@ def _ideal_all(some: Topics, interests: Interests, links: Ids) -> None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What views come to for each node that is in a topic, over all of its topics."""
+    """The view sizes of each node that is in a topic, over all of its topics."""
 
     nodes: Numbers  # ascending
     topics: Numbers
@@ -370,8 +370,8 @@ def _fewest(held: Memberships, wanted: Numbers, users: Numbers) -> Numbers:
 
 @compiled
 def _serve(chosen: int, held: Memberships, needs: Numbers, gain: Numbers) -> None:
-    """A neighbour is chosen: its topics want one less, and where none is wanted any more, being a
-    member is worth nothing."""
+    """A neighbour is chosen: each of its topics wants one neighbour less, and members of a topic
+    that wants no more are worth nothing for it."""
     for at in range(held.of_peer_offsets[chosen], held.of_peer_offsets[chosen + 1]):
         topic = held.topic_of[held.of_peer[at]]
         if needs[topic] > 0:

@@ -36,7 +36,7 @@ from weft.rules.scamp import (
 shared(copies, first_slot, is_given_up, is_isolated, is_replaced, one_in, replacement)
 
 ORDER, CONTACT, COPIES = range(3)
-"""What a draw is for; beside the number of the operation and the member."""
+"""What a draw is for: part of its key, beside the number of the operation."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Scamp:
 
     extra: int = rules.EXTRA  # c
     turnover: float = 0.1  # guess: the share that leaves and comes again
-    leases: int = 0  # guess: of every member that have ended
+    leases: int = 0  # guess: how many leases of every member have ended
 
     def __post_init__(self) -> None:
         if self.extra < 0 or self.leases < 0 or not 0 <= self.turnover <= 1:
@@ -84,7 +84,7 @@ def keep(group: Group, at: int, member: int) -> None:
 
 @part
 def take_out(some: Ids, count: int, member: int) -> None:
-    """Remove a member from the first so many; those after it move up."""
+    """Remove a member from the first `count`; those after it move up."""
     for place in range(place_in(some, count, member), count - 1):
         some[place] = some[place + 1]
 
@@ -137,7 +137,7 @@ def another(member: int, count: int, key: Bits) -> int:
 
 @compiled
 def rescue(group: Group, holders: Ids, key: Bits) -> None:
-    """Those among former holders that have nobody left subscribe again."""
+    """Former holders whose view is empty now subscribe again."""
     for place in range(len(holders)):
         at = i64(holders[place])
         if is_isolated(i64(group.sizes[at])):

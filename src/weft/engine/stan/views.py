@@ -73,7 +73,7 @@ class Overlay(NamedTuple):
 
 @part
 def place_in(some: Ids, count: int, member: int) -> int:
-    """Where a member is among the first so many, or −1."""
+    """Where a member is among the first `count`, or −1."""
     for place in range(count):
         if some[place] == member:
             return place
@@ -164,7 +164,7 @@ def start_with(overlay: Overlay, row: int, neighbours: Ids, weighing: Weighing) 
 
 @part
 def remember(overlay: Overlay, row: int) -> None:
-    """Write down a view that is about to change."""
+    """Copy a view that is about to change into `before`."""
     for slot in range(i64(overlay.sizes[row])):
         overlay.before[slot] = overlay.ids[row, slot]
 
@@ -192,7 +192,7 @@ def notify(overlay: Overlay, row: int) -> None:
 
 @compiled
 def count_in_links(overlay: Overlay) -> None:
-    """By how many views each member is held, counted anew."""
+    """Count anew how many views hold each member."""
     overlay.in_links[:] = 0
     for row in range(overlay.ids.shape[0]):
         for slot in range(i64(overlay.sizes[row])):

@@ -225,19 +225,21 @@ class Adverts:
     def send(
         self, rows: Rows, held: Memberships, peers: int, cycle: int, alive: Octets | None = None
     ) -> int:
-        """The first so many peers send what is due in this cycle; returns messages."""
+        """The peers with numbers below `peers` send the advertisements that are due in this cycle;
+        returns how many messages that takes."""
         total = _send(rows, held, peers, self.plan, cycle, alive, self._room)
         self.sent = self._room[:total]
         return len(self.sent)
 
     def ride(self, pairs: Ids) -> None:
-        """Both sides of these view exchanges have told each other what they are subscribed to."""
+        """Advertisements of this cycle ride on view exchanges: both sides of each pair have told
+        the other their topics."""
         self.sent = np.concatenate([pairs, pairs[:, ::-1]])
 
 
 def adverts(every: int, to: Ids, seed: int) -> Adverts:
-    """Advertisements every so many cycles, to so many neighbours by each peer; phases are drawn
-    as the protocol does."""
+    """Advertisements every `every` cycles, by each peer to the number of neighbours in `to`; phases
+    are drawn as the protocol draws them."""
     phase = np.empty(len(to), np.int32)
     _draw_phases(phase, every, base_key(seed, stream_of("advertise.phase")))
     sample = base_key(seed, stream_of("cyclon.sample"))

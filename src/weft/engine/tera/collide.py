@@ -147,8 +147,8 @@ class SharedSizes:
 def ideal_estimates(
     topics: Topics, asking: Numbers, repeats: int, tick: int, textbook: bool
 ) -> Estimates:
-    """The same from perfectly uniform samples and without counting, for any size of group:
-    what is wrong with these estimates is wrong with the formula."""
+    """Estimates from perfectly uniform samples, for groups of any size, none of them counted: an
+    error of these estimates is an error of the formula."""
     samples = np.zeros(len(asking), np.int64)
     sizes = topics.memberships.sizes()[topics.memberships.topic_of[asking]]
     base = base_key(topics.seed, stream_of("engine.collide.ideal", str(tick)))

@@ -80,8 +80,8 @@ def measure(world: World, cycles: int, events_per_cycle: int, floods: int = 2) -
 
 
 def flood_costs(overlay: Overlay, floods: int) -> Flooded:
-    """Some events that flood the general overlay. Without any, one by count: every peer sends to
-    all its neighbours once."""
+    """Events that flood the general overlay, `floods` of them. With 0, one flood is counted in
+    place of being run: every peer sends to all its neighbours once."""
     if floods == 0:
         return Flooded(1, int(overlay.rows.counts()[: overlay.peers].sum(dtype=np.int64)), 1.0)
     messages = reached = 0
@@ -115,8 +115,8 @@ class LargeWorld:
     subscribers: Numbers = field(init=False)  # their numbers among all peers, ascending
 
     def __post_init__(self) -> None:
-        # Subscribers are drawn among some of the peers, evenly spaced over all of them: with so
-        # few subscribers it makes no difference, and needs no table of all peers.
+        # Subscribers are drawn among a million peers, evenly spaced over all of them. With so few
+        # subscribers the outcome is the same, and no table of all peers is needed.
         some = spread(self.sizes, min(self.peers, _SPREAD_OVER), self.seed)
         found, compact = np.unique(some.members, return_inverse=True)
         self.subscribers = found.astype(np.int64) * (self.peers // some.peers)
@@ -155,7 +155,7 @@ class LargeWorld:
         publishers = random_peers(count, self.peers, self.seed, "large.who", cycle)
         totals.published += count
         totals.wanted += int(held.sizes()[wanted].sum())
-        # A publisher among the few subscribers is one in ten thousand or less: all look up.
+        # At most one publisher in ten thousand is a subscriber, so all are counted as looking up.
         totals.lookups += count
         steps = steps_of_each(self.visits, self.settings.walks)
         lookups = Lookups(publishers, wanted, self.seed, self.settings.walks, steps, cycle)

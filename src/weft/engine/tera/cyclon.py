@@ -408,7 +408,7 @@ def _plan(acting: Numbers, cycle: Cycle, ask_slots: Words, answer_slots: Words) 
 def _swap(
     rows: Rows, asker: int, asked: int, oldest: int, ask_slots: Bits, answer_slots: Bits
 ) -> None:
-    """Merging where nothing is missing or known: entry by entry, straight across.
+    """Merging of two full views without duplicates: entries change places one by one.
 
     The asker's last slot moves to where the asked peer was and takes the first answer; the
     slot of the i-th entry it sent takes answer i+1. The slot of the asked peer's i-th answer
@@ -437,9 +437,9 @@ def _swap(
 def _any_known(words: Ids, asker: int, asked: int, sent: Bits, given: Bits) -> bool:
     """Whether either side would get an entry that it has, or that names itself.
 
-    The rows are as they were: the asked peer is still in the asker's, where it does no harm
-    since it is not among its own neighbours, and the asker's last entry has not yet moved into
-    that slot, so it is always looked at. A false alarm only costs the longer way.
+    The rows are as they were. The asked peer is still in the asker's row, which does no harm, since
+    it is not among its own neighbours. The asker's last entry has not yet moved into that slot, so
+    it is always looked at. A false alarm costs time alone: `ask_oldest` does the turn.
     """
     mine, theirs = words_at(asker), words_at(asked)
     last = i32(get_id(words, asker, _LAST))
@@ -449,7 +449,7 @@ def _any_known(words: Ids, asker: int, asked: int, sent: Bits, given: Bits) -> b
 
 @part
 def fits_fast(rows: Rows, cycle: Cycle) -> bool:
-    """Whether `cycle_fast` knows these views and shuffles."""
+    """Whether `cycle_fast` can run views and shuffles of these sizes."""
     return rows.view_size == FAST_VIEW and cycle.shuffle_length == FAST_SHUFFLE
 
 

@@ -171,7 +171,7 @@ def _where_to_start(
 # or DUPLICATE_MESSAGE for every copy. View exchanges, advertisements and lookups are only counted
 # in the engine, so they are not in its trace.
 #
-# For runs of a size that one wants to look into; a record costs more than what it is about.
+# Only small runs are traced: writing a record takes longer than computing what it tells.
 
 
 CYCLE_NS = 1_000_000_000

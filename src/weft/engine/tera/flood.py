@@ -1,4 +1,4 @@
-"""Inner-cluster dissemination: an event floods its topic's overlay (TERA, Section 4).
+"""Inner-cluster dissemination: an event floods its topic's overlay (TERA, Section 3).
 
 A member that gets an event for the first time notifies its application and, one cycle later,
 sends the event to every neighbour in its view as it then is. The baseline floods the general

@@ -3,9 +3,9 @@
 Each walk makes one step per cycle. A visited peer answers from its access point table and, if
 switched on, from its own subscriptions; a walk that found something ends, the others go on. The
 origin does not answer its own walks. Visits are numbered over all walks together, step by step
-(walk 0, walk 1, …, walk 0 again), so that the number of the first successful visit tells for
-which K a lookup succeeds: all K at once. What every walk found is kept beside it: a peer tries
-them all (Algorithms 1 to 3).
+(walk 0, walk 1, …, walk 0 again), so that the number of the first successful visit tells for every
+K whether a lookup of K visits succeeds. What every walk found is kept beside it: a peer tries all
+of these access points (Algorithms 1 to 3).
 """
 
 from __future__ import annotations

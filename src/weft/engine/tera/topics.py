@@ -1,4 +1,4 @@
-"""Topic overlays: one Cyclon overlay per topic, ragged, all in one table of rows.
+"""Topic overlays: one Cyclon overlay per topic, of any size, all in one table of rows.
 
 The view of membership m is row m; neighbours are named by their membership, so an exchange
 inside a topic never looks anything up. Overlays do not touch each other, so they can be shared
@@ -75,8 +75,8 @@ class Topics:
         return 2 * exchanges
 
     def isolate(self, memberships: Numbers, overlays: Numbers) -> None:
-        """Set members apart: they know nobody and nobody knows them. `overlays` names the part of
-        its topic that each membership is in from now on."""
+        """Cut members off from their topics: their views are empty, and no view names them.
+        `overlays` holds the overlay id of each membership from now on."""
         self.overlays = overlays
         _isolate(self.rows, memberships)
 

@@ -249,7 +249,7 @@ def build(
 
 @dataclass(frozen=True)
 class Rates:
-    """What comes and goes, per cycle, and what is done about it."""
+    """The shares that come and go per cycle, and whether failures are mended."""
 
     peers: float = 0.0
     subscriptions: float = 0.0
@@ -354,7 +354,7 @@ class ChurnWorld:
     # --- coming and going ----------------------------------------------------------------------
 
     def _share_of(self, there: Numbers, rate: float, purpose: str) -> Numbers:
-        """Each of those that are there, with this probability."""
+        """A random part of these numbers: each is in it with this probability."""
         if rate == 0.0 or len(there) == 0:
             return np.empty(0, np.int64)
         dice = random_peers(len(there), 1 << 30, self.seed, purpose, self.cycle)
@@ -496,8 +496,8 @@ class ChurnWorld:
         return found
 
     def _tried(self, lookups: Lookups) -> Numbers:
-        """Of what each lookup's walks found the first that is there, in the order of the walks, or
-        else any; if `mended`, tables forget what was tried in vain."""
+        """For each lookup the first access point that is there, in the order of its walks; else
+        the first that any walk found. If `mended`, tables forget what was tried in vain."""
         listed = lookups.listed
         known = listed != NOT_FOUND
         there = known & (self.member_there[listed] != 0)

@@ -7,7 +7,7 @@ looks for itself. Forwarders with too many children have one of them split.
 
 What arrays leave out: lookups find the closest live forwarder at once, though tables still name the
 dead, and parents have forgotten dead children. So the periods here are the least that Algorithm 1
-takes; what the tables' repair adds is measured with the machines.
+takes; the simulator's machines are measured for what the repair of tables adds.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Crash:
         _run_period(self.roles.state, self._children, self.roles.k, key)
 
     def periods_until_right(self, most: int) -> int | None:
-        """None: it takes longer."""
+        """How many periods pass until every live member is in its place and no forwarder has more
+        than k children; None if more than `most`."""
         while self.misplaced() or int(self.roles.state.children.max()) > self.roles.k:
             if self.period == most:
                 return None
@@ -137,7 +138,8 @@ def remember(state: State, children: Children, one: int) -> None:
 def _nearest_of(
     state: State, children: Children, one: int, place: Bits, first: int, last: int, count: int
 ) -> int:
-    """Append the nearest of a range, as many as there is room for."""
+    """Append the forwarders of a range to what a child knows, the nearest first, as long as there
+    is room; returns how many it knows."""
     before = u64(0)
     for _ in range(last - first):
         if count > ALTERNATIVES:

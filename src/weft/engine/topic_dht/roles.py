@@ -1,10 +1,10 @@
 """Forwarders and children of the topic-aware DHT over arrays (decisions: `weft.rules.roles`).
 
 Peers subscribe one after the other, each to several of its topics at once; an operation is over
-before the next begins. That is the setting of Lemma 4.2, and what is left of the operations in it
-is what they do to the sets: a new forwarder takes over the children that are closer to it, one that
-stops sends its children, and itself, to the forwarder closest to each, and one with more than k
-children has one of them split until it has not.
+before the next begins, as Lemma 4.2 asks. So an operation is only what it does to the sets: a new
+forwarder takes over the children that are closer to it; a forwarder that stops sends its children,
+and itself, to the forwarder closest to each; a forwarder with more than k children has one of them
+split, until none has more.
 
 A membership is named by its index, as everywhere in the engine. The forwarders of a topic are a
 sorted stretch of `spots`; the children of a forwarder are a chain of memberships.
@@ -35,7 +35,7 @@ from weft.rules.roles import (
 )
 
 FORWARDS, ABSENT = -1, -2
-"""Instead of a parent: of a forwarder, and of a member that is not subscribed (any more)."""
+"""In place of a parent: a forwarder has FORWARDS, a member that is not subscribed has ABSENT."""
 FORWARD, SPLIT, REPLACE, JOIN = 0, 1, 2, 3
 CHOICES = ("forward", "split", "replace", "join")
 """Names of the choices, as in the rule."""
@@ -138,7 +138,7 @@ def subscribe(roles: Roles, peers: Numbers) -> None:
 
 
 def subscribe_in_turn(roles: Roles, batches: Sequence[Ids]) -> None:
-    """One batch after the other; those of one peer's memberships that it subscribes to at once."""
+    """One batch after the other: each is memberships of one peer, subscribed to at once."""
     offsets = offsets_of(np.array([len(batch) for batch in batches], np.int64))
     flat = np.concatenate([np.zeros(0, np.int32), *batches]).astype(np.int32)
     _subscribe(roles.state, offsets, flat, roles.k)
@@ -247,7 +247,7 @@ def closest_of(state: State, one: int) -> int:
 
 @compiled
 def become_forwarder(state: State, one: int) -> None:
-    """Take up a location; children of those around that are closer to it move."""
+    """Take up a location: children of the forwarders around it that are closer to it move to it."""
     topic = state.topic_of[one]
     low = state.offsets[topic]
     high = low + state.forwarders[topic]
@@ -307,7 +307,8 @@ def step_aside(state: State, one: int) -> None:
 
 @compiled
 def shed(state: State, topic: int, k: int) -> None:
-    """Nobody in the topic keeps more than k children: one of them splits, as often as needed."""
+    """Forwarders with more than k children have one of them split, until none in the topic has
+    more."""
     low = state.offsets[topic]
     at = low
     while at < low + state.forwarders[topic]:
@@ -381,19 +382,20 @@ def _subscribe(state: State, offsets: Numbers, batches: Ids, k: int) -> None:
 
 
 PERIODS_MAX = 20
-"""guess: passes after which it is left as it is; three or four are usual."""
+"""guess: passes after which relief stops; three or four are usual."""
 
 
 def settled(held: Memberships, places: Words, k: int, seed: int, packs: bool = False) -> Roles:
-    """Everybody has subscribed, and no child would take over from its parent any more; where
-    groups are packed, no forwarder would stop either."""
+    """Everybody has subscribed, and children have taken over from their parents until the rule
+    allows no more; with `packs`, forwarders have also stopped until the rule allows no more."""
     roles = subscribed(held, places, k, seed)
     relieve(roles, packs=packs)
     return roles
 
 
 def relieve(roles: Roles, packs: bool = False) -> int:
-    """Says after how many periods there was nothing to do any more."""
+    """Let children take over, and with `packs` forwarders stop; returns after how many periods
+    there was nothing left to do."""
     for period in range(PERIODS_MAX):
         done = _pass_over_all(roles.state, roles.k)
         if packs:
@@ -434,13 +436,13 @@ def _pass_over_all(state: State, k: int) -> int:
 
 # --- packing ------------------------------------------------------------------------------------
 #
-# One that has k + 1 children splits into two that have half of them each, so groups are two thirds
-# full. A forwarder stops where those around it have room for its children and for itself.
+# A forwarder with k + 1 children splits into two with half of them each, so groups are two thirds
+# full. A forwarder stops where the forwarders around it have room for its children and for itself.
 
 
 @compiled
 def heir_at(state: State, member: int, first: int, end: int, at: int) -> int:
-    """Which spot of a stretch, but one, has the forwarder closest to a member."""
+    """The spot of a stretch that has the forwarder closest to a member, the spot `at` excepted."""
     place, nearest = state.places[member], -1
     for spot in range(first, end):
         if spot != at and (
@@ -453,8 +455,8 @@ def heir_at(state: State, member: int, first: int, end: int, at: int) -> int:
 
 @compiled
 def heirs_have_room(state: State, one: int, first: int, end: int, at: int, k: int) -> bool:
-    """Whether the children of a forwarder, and itself, have room with those of a stretch of spots
-    that they would go to."""
+    """Whether a forwarder could stop: its children, and itself, have room with the forwarders of a
+    stretch of spots that they would go to."""
     taken = np.zeros(end - first, np.int64)
     member = i64(one)
     while member >= 0:
@@ -469,7 +471,7 @@ def heirs_have_room(state: State, one: int, first: int, end: int, at: int, k: in
 
 @compiled
 def _pack(state: State, k: int) -> int:
-    """A period of it: every forwarder looks once whether it shall stop."""
+    """A period of packing: every forwarder stops if the rule says so; returns how many did."""
     done = 0
     for one in range(len(state.parent)):
         topic = state.topic_of[one]

@@ -6,18 +6,18 @@
 
 In the full schemes every subscriber takes part by its place, in the others only forwarders do and
 each hands an event to its children when it gets it first. A child that publishes hands the event
-to its parent, from where it goes on. A round is a hop. All that take part are subscribers: members
-are all there is in a topic's arrays, so that parasites cannot occur here is no finding; whether
-they occur is asked of the machines themselves, in the simulator.
+to its parent, from where it goes on. A round is a hop. A topic's arrays hold its members alone, so
+no copy can reach a peer that is not subscribed, by construction; whether such parasites occur is
+judged with the simulator's machines (`tadht-parasite`).
 
 Both ways to spread an event are compiled twins of `weft.rules.treecast`.
 
 *Trees*: members are numbered by their place, so all that share a prefix are a range, and the half
 that a level's links lead to is the other side of a range's cut. Links are not stored: which members
 of a half a member keeps follows from its key, and is computed when it sends. Every member knows all
-others here, so links are complete; where dead members lie in a tree's way, `mended` says whether a
-member that would send to one takes another live member of that half instead. With several trees
-only members of a tree are inside of it, and are chosen among all of a half that are.
+others here, so links are complete. Where a member would send to a dead one, `mended` says whether
+it takes another live member of that half instead. With several trees, only a tree's own members
+pass its events on, so a half's delegate is chosen among these.
 
 *Gossip*: by push, a member that gets an event first in one round tells some of its view in the
 next, neither the one it has it from nor the publisher. By push-pull, it tells few, and in the
@@ -51,11 +51,11 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 LINKS = 4
 """measured (rules/treecast.py): links per level."""
 LINKS_MAX = 32
-"""More links than this per level are not kept."""
+"""The most links per level that can be asked for."""
 VIEW = 20
 """guess, as in the machines' settings: members of a view."""
 VIEW_MAX = 60
-"""A view is a bit mask while partners are drawn."""
+"""The largest view that can be asked for: partners are drawn with a mask of 64 bits."""
 WHOLE = 20
 """As a bucket of the machines' tables: a half with fewer members is known as a whole."""
 _ROOTS, _VIEWS, _CRASH = 1_000, 1_001, 1_002
@@ -109,7 +109,8 @@ def taken_in(taken: Numbers, count: int, low: int, high: int) -> int:
 def closest_left(
     places: Words, low: int, high: int, place: Bits, taken: Numbers, count: int
 ) -> int:
-    """The member of a range closest to a place, those that are taken excepted; one must be left."""
+    """The member of a range closest to a place, the first `count` of `taken` excepted; at least one
+    must be left."""
     while high - low > 1:
         depth = common_prefix(places[low], places[high - 1])
         middle = cut_at(places, low, high, depth)
@@ -141,8 +142,8 @@ def keep_links(
 def delegate(
     crowd: Crowd, one: int, level: int, links: Numbers, count: int, key: Bits, mended: bool
 ) -> int:
-    """Which of its links a member sends to: the closest to a random place of the half. If dead
-    ones are noticed, the closest live one, or −1."""
+    """Which of its links a member sends to: the closest to a random place of the half. If `mended`,
+    the closest live one, or −1 if all are dead."""
     place = random_place(crowd.places[one], level, absorb(key, level))
     chosen = -1
     for at in range(count):
@@ -186,7 +187,7 @@ def halves(places: Words, one: int, low: int, high: int) -> tuple[int, int, int,
 
 @part
 def put(todo: Ids, have: int, one: int, low: int, high: int, hop: int) -> int:
-    """A member is to spread an event in its range later; returns how many are to."""
+    """Note that a member is to spread an event in its range; returns how many notes there are."""
     todo[have, 0], todo[have, 1], todo[have, 2], todo[have, 3] = one, low, high, hop
     return have + 1
 
@@ -278,7 +279,7 @@ def spread_forest(
 
 
 def trees_of(places: Words, roots: list[int]) -> Numbers:
-    """Of as many trees as there are roots, the one that each member may be inside of."""
+    """For each member the one tree, of as many as there are roots, in which it passes events on."""
     hashes = mixed(places)
     found = (hashes % u64(len(roots))).astype(np.int64)
     for tree, root in reversed(list(enumerate(roots))):  # the first, should one be named twice
@@ -327,7 +328,7 @@ def draw_view(view: Numbers, one: int, members: int, most: int, key: Bits) -> in
 def partners(
     view: Numbers, count: int, wanted: int, key: Bits, without: int, nor: int, chosen: Numbers
 ) -> int:
-    """So many of a view, two excepted, in `chosen`; returns how many."""
+    """Draw `wanted` members of a view into `chosen`, two excepted; returns how many there are."""
     others = 0
     for at in range(count):
         if view[at] != without and view[at] != nor:
@@ -344,7 +345,7 @@ def partners(
 
 @part
 def hand(crowd: Crowd, one: int, to: int, step: int) -> bool:
-    """A copy goes to a member; whether it is its first."""
+    """A copy goes to a member; returns whether it is the member's first."""
     crowd.sent[one] += 1
     if crowd.hops[to] >= 0 or not crowd.live[to]:
         return False
@@ -419,7 +420,7 @@ class Outcome:
 
     members: int  # N_t, dead ones included
     payloads: int  # copies of the event between members
-    handovers: int  # of these, to members that were to spread it
+    handovers: int  # of these, from a child to its parent, and from the first root to the others
     calls: int  # in rounds of pulling, with or without a copy
     rounds: int  # until the last one that got it had it
     missed: int  # live members that never got it
@@ -528,8 +529,8 @@ class Events:
     def _arrivals(
         self, topic: int, publisher: int, crowd: Array, hops: Array, live: Octets
     ) -> tuple[Array, int]:
-        """Forwarders hand the event to their children: after how many hops each live member has
-        it (−1: it has not), and how many copies that took."""
+        """Forwarders hand the event to their children. Returns after how many hops each live member
+        has it (−1: it has not), and how many copies that took."""
         held, state = self.roles.held, self.roles.state
         start, end = int(held.offsets[topic]), int(held.offsets[topic + 1])
         arrived = np.full(end - start, -1, np.int64)

@@ -96,8 +96,9 @@ def lower(spots: Ids, places: Words, low: int, high: int, place: Bits) -> int:
 
 @compiled
 def affected(spots: Ids, places: Words, low: int, high: int, at: int) -> tuple[int, int, int]:
-    """The members of a range that share the longest prefix with the one at an index, as in
-    `rules.roles.affected`: all of first … end − 1 but the one itself; and the prefix's length."""
+    """The members of a range that share the longest prefix with the one at index `at`, as in
+    `rules.roles.affected`. Returns first, end and the prefix's length; of first … end − 1 all but
+    `at` are meant."""
     place = places[spots[at]]
     longest = -1
     if at > low:

@@ -1,9 +1,9 @@
 """The experiments, each in one file: its points, its simulation, what is measured, the picture, and
 the claim with the reasons of its bounds.
 
-Their names are known here without importing any of them, which takes the packages of the lab: a
-wrong name is told before those are installed. A file has one experiment of the file's name, unless
-it is among `SEVERAL`; `weft.lab.run.all_entries` insists on it.
+Their names are known here without importing any of them, since an import needs the packages of the
+lab: so a wrong name is reported before these are installed. A file has one experiment of the file's
+name, unless it is among `SEVERAL`; `weft.lab.run.all_entries` checks that.
 """
 
 from __future__ import annotations

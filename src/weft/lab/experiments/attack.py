@@ -1,19 +1,19 @@
 """attack-…: what honest subscribers get while a share of all peers is hostile, one row per attack.
 
-Honest subscribers of one topic, and a tenth as many honest peers that only publish, half of which
-come up as the attack begins and find their access points under it. Hostile peers
+Honest subscribers of one topic, and a tenth as many honest peers that only publish; half of these
+come up as the attack begins and look for their access points during it. Hostile peers
 (`sim/hostile.py`) are members of the topic like others until all of them strike at one moment; or
-four for each honest peer join the formed overlay to strike (Sybils, 80 % of all peers). Events go
-on all the while, every fifth from outside of the topic. Rows say what GossipSub v1.1's evaluation
-(Vyzovitis et al. 2020, Section 6) says of its attacks: the share of deliveries to honest
+four for each honest peer join the formed overlay to strike (Sybils, 80 % of all peers). Events are
+published throughout, every fifth from outside of the topic. Rows say what GossipSub v1.1's
+evaluation (Vyzovitis et al. 2020, Section 6) says of its attacks: the share of deliveries to honest
 subscribers that happen at all, the median and 99th percentile of their latency before the attack
-and from a minute after its begin on, the worst in between, and what the honest send per delivery.
+and from a minute after its begin on, the worst in between, and what honest peers send per delivery.
 
-Each row runs with weft's defences, and once more with the one that it is about switched off, where
-it must fall short: a defence that nothing falls short without is none. Of forged and replayed
-events, and of those twice handed out, there must be none. Of the entries of honest views at most as
-many may name peers that were made up as the simulator's checker allows of the dead: poisoned views
-delay nobody in a network of this size, and are the harm all the same.
+Each row runs with weft's defences, and once more without the defence that it is about. That run
+must fall short: a defence that makes no difference is useless. No event may be delivered that is
+forged, and none may be handed out twice. The share of entries in honest views that name made-up
+peers is bounded by what the simulator's checker allows for entries of dead peers: in a network of
+this size poisoned views delay no event, so the views themselves are judged.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ OFF: dict[Attack, Defence] = {
     "lie": Defence(),
     "ground": Defence(access=False, score=False),
 }
-"""A peer's defences without the one that answers the attack. Dropped events and lies are made up
-for by the lazy links' announcements, and nothing of that is a setting; nor are signatures."""
+"""A peer's defences without the one that answers the attack. `Defence()` stands where no setting
+switches the answer off: announcements over lazy links make up for dropped events and lies, and
+signatures are always checked."""
 
 MAKES_UP: tuple[Attack, ...] = ("poison",)
-"""The attacks whose messages would put peers that were made up into views."""
+"""The attacks whose messages name made-up peers, which would get into views."""
 
 
 # --- points -----------------------------------------------------------------------------------
@@ -90,8 +91,8 @@ def _points(size: Size, attack: Attack) -> list[Params]:
 
 
 DEAR: dict[Attack, float] = {"spam": 0.29, "replay": 0.22, "poison": 0.14, "ground": 0.1}
-"""measured on 2026-11-18, quick size: CPU seconds of a run per peer, hostile or not; of other
-attacks 0.065. With three times as many peers it is 3.4 times as much."""
+"""measured on 2026-11-18, quick size: CPU seconds of a run per peer, hostile or not; other attacks
+take 0.065. A run with three times as many peers takes 3.4 times as long."""
 
 
 def seconds(params: Params) -> float:
@@ -106,7 +107,7 @@ def most_seeds(params: Params) -> int:
 # --- simulation -------------------------------------------------------------------------------
 
 OUTSIDERS = 10
-"""One honest peer that only publishes for so many subscribers."""
+"""For so many subscribers there is one honest peer that only publishes."""
 START_MS = 50
 """guess: between the starts of two peers."""
 SUBSCRIBE_MS = 100
@@ -117,34 +118,34 @@ CALM_MS = 30_000
 ATTACK_MS = 120_000
 EVERY_MS = 500
 SYBILS_EVERY_MS = 1_000
-"""Between two events where there are Sybils. They are members, five times as many peers get each
-event, and no latency is judged there: 99 % of 120 events in 200 subscribers is a question that half
-of the events answer as well."""
+"""Between two events where there are Sybils. Sybils are members, so each event goes to five times
+as many peers; no latency is judged there, and half of the events suffice to judge a share of 99 %.
+"""
 OUTSIDE_PERCENT = 20
 LATE_MS = 60_000
-"""Asked: from so long after the attack began on, latency is nearly as it was."""
+"""asked: so long after the attack began, latency must be nearly what it was before."""
 BUCKET_MS = 10_000
 """The worst latency is looked for in stretches of this."""
 END_MS = 130_000
-"""Beyond `recent_ms` and `pending_ms_max`: what is not there then never comes."""
+"""Longer than `recent_ms` and `pending_ms_max`: an event that has not come then never comes."""
 SETTLED_MS = 20_000
 """guess: two cycles after the last event, in which a run can be over; else it lasts `END_MS`."""
 PAYLOAD_BYTES = 200
 STREAMS_MAX = 256
-"""guess: publishers that a peer remembers where it shall be made to forget them: at the rate of the
-simulated attackers that takes a minute, and 17 with the usual 4,096."""
+"""guess: how many publishers a peer remembers, in runs in which the attack is to make it forget
+them. The simulated attackers need a minute for that, and 17 with the usual 4,096."""
 
 
 WEIGHED = 16
-"""One message in so many is encoded to know its bytes: encoding all was a tenth of a run, for a
-figure that is told."""
+"""One message in so many is encoded to know its bytes: encoding all took a tenth of a run, for a
+figure that is told and not judged."""
 REPEATS: tuple[Attack, ...] = ("forge", "replay")
-"""The attacks that may show in what is handed out long after the events: all of their runs last to
-the end."""
+"""The attacks whose forged or repeated events may be delivered long after the others: all of their
+runs last to the end."""
 
 
 class Scales(Observer):
-    """What honest peers send in a time, in messages and in bytes as they lie on the wire."""
+    """Counts what honest peers send between `begin` and `end`: messages, and bytes on the wire."""
 
     def __init__(self, honest: int) -> None:
         self._honest = honest
@@ -224,7 +225,8 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def _made_up(net: OneTopic, gang: Gang, honest: int) -> float:
-    """Entries of honest views, the general ones and the topic's, that name nobody, in percent."""
+    """Percent of the entries of honest peers' views, general and the topic's, that name made-up
+    peers."""
     nobody = {stranger.peer for stranger in gang.made_up}
     machines = [node.machine for node in net.nodes[:honest]]
     named = [
@@ -238,18 +240,18 @@ def _made_up(net: OneTopic, gang: Gang, honest: int) -> float:
 
 
 def _least(hostile: int) -> float:
-    """Asked: all of it, and 99 % where there are four Sybils for each honest peer."""
+    """asked: the least percent of deliveries; all, and 99 with four Sybils for each honest peer."""
     return 99.0 if hostile == SYBILS else 100.0
 
 
 def _honest(params: Params) -> int:
-    """Those that are not hostile, subscribed or not."""
+    """The number of honest peers, subscribed or not."""
     return int(params["honest"] + max(1, params["honest"] // OUTSIDERS))
 
 
 def begins_ms(params: Params) -> int:
-    """When all strike: peers enter and subscribe one by one, and then it is calm for a while.
-    Very many hostile peers come only then."""
+    """When all hostile peers strike. Before that peers enter and subscribe one by one, and then
+    nothing happens for a while. Sybils enter only when they strike."""
     infiltrate = params["hostile"] != SYBILS
     hostile = hostile_count(params["honest"], params["hostile"]) * infiltrate
     entering, subscribing = _honest(params) + hostile, params["honest"] + hostile
@@ -258,8 +260,8 @@ def begins_ms(params: Params) -> int:
 
 
 def _form(net: OneTopic, params: Params, honest: int) -> Gang:
-    """A network at rest, and those that will strike. Hostile peers enter with the others, or, if
-    they are very many, as the attack begins."""
+    """A network at rest, and the hostile peers in it. These enter with the others; Sybils enter as
+    the attack begins."""
     hostile = hostile_count(params["honest"], params["hostile"])
     for _ in range(honest):
         net.add()
@@ -306,16 +308,16 @@ def _publish(net: OneTopic, params: Params, honest: int, duration_ms: int) -> No
 
 
 def _is_settled(net: OneTopic, params: Params, seed: int) -> bool:
-    """Whether all that is owed has arrived, so that no latency will change. What is left then is
-    what is forged, or handed out twice, long after the events: that is looked for in the first seed
-    of each point, and in all of the attacks that may show in that."""
+    """Whether a run can end early: all owed deliveries have happened, so no latency will change.
+    Events that are forged or handed out twice may still come. So the first seed of each point, and
+    all runs of the attacks in REPEATS, last to the end."""
     lasts = seed == 1 or params["attack"] in REPEATS
     return not lasts and all(took < END_MS for _, took in _latencies(net, params["honest"]))
 
 
 def _latencies(net: OneTopic, subscribers: int) -> list[tuple[int, int]]:
-    """Of each delivery that is owed: when the event was published, and how long it took; `END_MS`
-    for one that did not happen."""
+    """For each owed delivery: when its event was published, and how long the delivery took;
+    `END_MS` if it did not happen."""
     record = net.world.record
     arrived: dict[tuple[bytes, int], int] = {}
     for one in record.deliveries:
@@ -335,7 +337,7 @@ def _latencies(net: OneTopic, subscribers: int) -> list[tuple[int, int]]:
 
 
 def _within(latencies: Iterable[tuple[int, int]], from_ms: int, to_ms: int) -> list[int]:
-    """Those of events that were published in a time."""
+    """The latencies of events that were published in this time."""
     return [took for at_ms, took in latencies if from_ms <= at_ms < to_ms]
 
 
@@ -375,7 +377,7 @@ ASKED = {
     "of_allowed": "99th percentile from 60 s on, as a part of what is allowed",
     "forged": "deliveries in the name of an honest peer that are not its own",
     "twice": "deliveries of the same event to the same peer again",
-    "made_up": "entries of honest views that name peers which were made up, %",
+    "made_up": "entries of honest views that name made-up peers, %",
 }
 TOLD = {
     "p50_calm": "median latency before, ms",
@@ -383,8 +385,8 @@ TOLD = {
     "p50": "median latency from 60 s after the attack began on, ms",
     "p99": "99th percentile from then on, ms",
     "peak": "99th percentile in the worst 10 s, ms",
-    "messages": "messages that the honest send per delivery",
-    "bytes": "bytes that the honest send per delivery",
+    "messages": "messages that honest peers send per delivery",
+    "bytes": "bytes that honest peers send per delivery",
 }
 SHORT = "seeds that fall short without the defence, and not with it"
 
@@ -431,8 +433,8 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def idle(rows: DataFrame) -> DataFrame:
-    """The runs without the defence, of which those that fall short with it as well do not count:
-    it is not the defence that makes the difference there."""
+    """The runs without the defence. A run that falls short with the defence as well does not count
+    as short, since the defence makes no difference there."""
     same = ["honest", "hostile", "history", "seed"]
     on = rows.where("defended = 1").select(*same, F.col("short").alias("with"))
     off = rows.where("defended = 0").join(on, same, "left")
@@ -491,8 +493,8 @@ def _some_is_forged(is_genuine: Callable[..., bool]) -> Callable[..., bool]:
 
 
 LATE_FROM_MS = SETTLE_MS + CALM_MS + LATE_MS // 2
-"""In the quick size between `begins_ms` and the time that is judged: were latency before the attack
-as bad, three times as much would be allowed."""
+"""From when on a planted defect delays events: in the quick size after `begins_ms`, because latency
+before the attack sets what is allowed, and before the time that is judged."""
 LATE = Defect(
     "events are passed on ten seconds late",
     late("Payload", "Graft", "Repair", "RouteEvent", by_ms=10_000, after_ms=LATE_FROM_MS),
@@ -512,7 +514,7 @@ TRUSTED = Defect("views keep what they are told", params={"defended": 0}, where=
 
 
 def _defects(attack: Attack) -> tuple[Defect, ...]:
-    """Those that one of the row's verdicts should notice."""
+    """The defects that one of the row's verdicts should notice."""
     defence = (DEFENDED,) if OFF[attack] != Defence() else ()
     views = (TRUSTED,) if attack in MAKES_UP else ()
     return (FORGED_AND_TWICE, LATE, *defence, *views)
@@ -523,12 +525,13 @@ def _tolerances(attack: Attack) -> dict[str, Ground]:
     found = dict.fromkeys(ASKED.values(), why)
     if attack not in MAKES_UP:
         found[ASKED["made_up"]] = ground.by_construction(
-            "2026-11-16", "No message of this attack brings a view a peer that was made up."
+            "2026-11-16", "No message of this attack names a made-up peer."
         )
     if OFF[attack] != Defence():
         found[SHORT] = ground.asked(
             "2026-11-17",
-            "No idle defence. Until then a row passed that falls short with its defence, too.",
+            "A defence that makes no difference is useless. Until then a row passed that falls "
+            "short with its defence, too.",
         )
     return found
 

@@ -44,7 +44,7 @@ Demand: TypeAlias = Mapping[int, tuple[float | None, ...]]
 """The least share of deliveries in time, in percent, by the share of peers that crashed and the
 bucket; None where nothing is asked."""
 
-# asked, all of it
+# All of these numbers are asked.
 BROKEN: Demand = {
     0: (100.0, 100.0, 100.0, 100.0),
     50: (100.0, 100.0, 100.0, 100.0),
@@ -66,7 +66,7 @@ def _points(size: Size, asked: Demand, told: bool) -> list[Params]:
         {"routing": routing, "subscribers": subscribers, "crashed": crashed, "told": told}
         for routing in pulsar.ROUTINGS
         for subscribers in ((100, 300) if size == "full" else (40,))
-        # A flood costs as many messages as there are peers, for each of them.
+        # A flood of the whole network costs messages by the square of the peers.
         if routing != REFERENCE or subscribers <= 100
         for crashed in asked
     ]
@@ -80,11 +80,11 @@ def seconds(params: Params) -> float:
 # --- simulation -------------------------------------------------------------------------------
 
 OUTSIDERS = 10
-"""One peer that only publishes for so many subscribers."""
+"""For so many subscribers there is one peer that only publishes."""
 START_MS = 50
 """guess: between the starts of two peers."""
 SUBSCRIBE_MS = 200
-"""guess: between two subscriptions; what a crowd of them at once does is another question."""
+"""guess: between two subscriptions, so that a crowd of newcomers is not part of the experiment."""
 SETTLE_MS = 100_000
 """guess: ten cycles."""
 BEFORE = 20
@@ -93,7 +93,7 @@ EVENTS = 240
 EVERY_MS = 250
 OUTSIDE_PERCENT = 20
 END_MS = 130_000
-"""Beyond `recent_ms` and `pending_ms_max`: what is not there then never comes."""
+"""Longer than `recent_ms` and `pending_ms_max`: an event that has not come then never comes."""
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -141,7 +141,8 @@ def _settled(seed: int, routing: str, subscribers: int) -> OneTopic:
 
 
 def _shares(net: OneTopic, members: list[int], crash_ms: int) -> tuple[list[float], list[float]]:
-    """By bucket: of the deliveries wanted, in percent, those in time, and those at all."""
+    """For each bucket: the percent of the wanted deliveries that were in time, and that happened at
+    all."""
     arrived: dict[tuple[bytes, int], int] = {}
     for one in net.world.record.deliveries:
         arrived.setdefault((one.event.payload, one.peer), one.at_ms)
@@ -161,7 +162,7 @@ def _shares(net: OneTopic, members: list[int], crash_ms: int) -> tuple[list[floa
 
 
 def _pieces(net: OneTopic) -> int:
-    """Into how many parts the general overlay has fallen that know nothing of each other."""
+    """How many parts the general overlay has that know no peer of each other."""
     number = {peer.me.peer: place for place, peer in enumerate(net.peers())}
     views = {
         number[peer.me.peer]: [number[other] for other in peer.general.peers if other in number]
@@ -238,7 +239,7 @@ def _measure_of(asked: Demand) -> Callable[[DataFrame, Size], DataFrame]:
 # --- figure -----------------------------------------------------------------------------------
 
 CLAIM_CRASHED = 90
-"""paper (HyParView): up to so many percent of the peers failed, about all messages arrive …"""
+"""paper (HyParView): with up to so many percent of the peers failed, nearly all messages arrive."""
 
 
 def figure(rows: DataFrame) -> Figure:
@@ -280,7 +281,7 @@ def _tolerances(asked: Demand) -> dict[str, Ground]:
         for _, crashed, bucket in _cells(asked)
         if asked[crashed][bucket] is not None
     }
-    return {**cells, PIECES: ground.asked("2026-11-16", "No island stays.")}
+    return {**cells, PIECES: ground.asked("2026-11-16", "The general overlay stays in one piece.")}
 
 
 DEFECTS = (

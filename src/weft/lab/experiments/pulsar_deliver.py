@@ -1,9 +1,9 @@
 """pulsar-deliver: every subscriber's stream is the same and whole, whatever is lost.
 
 Subscribers ask for the stream from its beginning. Some of them, and one peer outside, publish in
-turn. In the midst of it a share of the peers crashes for good, publishers among them, every other
-one without telling its neighbours; then others publish on. Messages are lost from the first to
-the last one. In the end every live peer must hold what any live peer holds, in one order.
+turn. After half of the events a share of the peers crashes for good, publishers among them, every
+other one without telling its neighbours; then others go on publishing. Messages are lost throughout
+the run. In the end every live subscriber must hold what any live peer holds, in one order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def seconds(params: Params) -> float:
 
 
 CONTACTS = 1
-"""The least: a newcomer knows one peer, which may not be in itself yet."""
+"""The fewest possible: a newcomer knows one peer, which may still be joining itself."""
 PUBLISHERS = 4
 """guess: so that events are concurrent; the last of them is not subscribed."""
 EVERY_MS = 150
@@ -56,7 +56,7 @@ EVERY_MS = 150
 CALM_MS = 60_000
 """guess: without history nothing more comes after that."""
 PATIENCE_MS = 300_000
-"""guess: beyond the time after which a missing event is given up."""
+"""guess: how much longer a run waits than the time after which a missing event is given up."""
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -117,7 +117,7 @@ def _streams(net: Net, alive: list[int]) -> Columns:
 
 
 def _coverage(net: Net, alive: list[int]) -> Columns:
-    """Without history nothing stays: how much of what was published was delivered."""
+    """What is measured without history, where no event stays: the share of the deliveries."""
     published = len(net.world.record.publications)
     told = sum(len({one.event.payload for one in net.deliveries(number)}) for number in alive)
     return {
@@ -208,7 +208,7 @@ def is_lossy(params: Params) -> bool:
 
 
 def forgetful(held: Callable[..., list[Cid]]) -> Callable[..., list[Cid]]:
-    """Of what peers hold, some is not counted."""
+    """A planted defect: one of the events that peers hold is not counted."""
     return lambda net, numbers: held(net, numbers)[1:]
 
 

@@ -53,7 +53,7 @@ def seconds(params: Params) -> float:
 
 
 SETTLE_CYCLES = 20
-"""guess: tables of the DHT are young and looked after often before."""
+"""guess: tables of the DHT are still being filled before that, which takes more messages."""
 MEASURED_CYCLES = 20
 PUBLISHERS = 8
 EVENT_KINDS = (Payload, RouteEvent, RouteResult)
@@ -129,14 +129,16 @@ TITLES = {
     "missed": "notifications that are missing",
     "exact": "messages of the tree less those of its links, the most",
     "ratio": "messages per notification, tree over flood, over what their links allow, the most",
-    "minority_messages": "the same with upkeep, at most a quarter subscribed, an event per cycle",
-    "minority_bytes": "bytes so, tree over flood",
+    "minority_messages": "messages with upkeep, tree over flood, at most a quarter subscribed, an "
+    "event per cycle, the most",
+    "minority_bytes": "bytes with upkeep, tree over flood, at most a quarter subscribed, an event "
+    "per cycle, the most",
 }
 
 
 def compared(rows: DataFrame) -> DataFrame:
-    """Per seed, size and share: the two side by side, per event; and from how many events per cycle
-    on the tree is cheaper with all that keeps it up."""
+    """Per seed, size and share: tree and flood side by side, per event; and the number of events
+    per cycle from which on the tree with all its upkeep is cheaper."""
     keys = ["seed", "peers", "share"]
 
     def per_event(name: str) -> Column:
@@ -217,7 +219,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def in_trees(world: World, contact: Contact, message: Message) -> Contact | None:
-    """To the same peer, where the network is one of trees."""
+    """Finds the same peer once more, in networks that use trees."""
     routing = getattr(world.nodes[0].machine, "routing", None)
     return contact if isinstance(routing, Pulsar) else None
 
@@ -229,7 +231,7 @@ twice = sent_also("Payload", to=in_trees)[SEND]
 def fortyfold(
     summed: Callable[[Mapping[type, int], tuple[type, ...]], int],
 ) -> Callable[[Mapping[type, int], tuple[type, ...]], int]:
-    """A planted defect: beats, pings and lookups of the DHT forty times as often."""
+    """A planted defect: beats, pings and lookups of the DHT are counted forty times."""
     return lambda counts, kinds: summed(counts, kinds) * (1 if kinds == EVENT_KINDS else 40)
 
 

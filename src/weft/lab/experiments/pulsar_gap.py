@@ -1,27 +1,29 @@
 """pulsar-gap: what repairing a gap costs, from one missing event to a thousand.
 
 One subscriber is cut off for a moment (no peer notices) while others publish as many events as the
-gap is to have. Then the cut heals and one more event is published: its parent is missing. From then
-on the clock runs until the subscriber has been handed everything, and its questions for events of
-the past and the answers to them are counted. (Those of others to it are not: a peer that gets its
-events by way of the subscriber was cut off with it.)
+gap is to have. Then the cut heals and one more event is published: its parent is missing. Time is
+taken until the subscriber has been handed everything; its questions for events of the past and the
+answers to them are counted. (Questions of others to it are not: a peer that gets its events by way
+of the subscriber was cut off with it.)
 
-What may be needed follows from the settings. An event names its parents, so a short gap is walked
-back height by height: a question and an answer per missing event at the most, once the first was
-given `patience_ms` to come by itself. A gap of more than `walk_back_max` heights is read in pages:
-a question and an answer per page. (One publisher's events are one height each; concurrent ones
-share heights.) Where messages are lost, a question is asked again until its answer comes.
+How much may be needed follows from the settings. An event names its parents, so a short gap is
+walked back height by height: at most a question and an answer per missing event, after
+`patience_ms` in which the parent may come by itself. A gap of more than `walk_back_max` heights is
+read in pages: a question and an answer per page. (One publisher's events are one height each;
+concurrent ones share heights.) Where messages are lost, a question is asked again until its answer
+comes.
 
-In these runs the peer that brought the last event has what is before it. So there is a third kind
+In these runs the peer that brought the last event also has the gap's. So there is a third kind
 of run, for the paper's own claim (004, Section 4.5): a subscriber that lacks the parent of an event
 asks the DHT for it. There the gap is one that *only the DHT* can fill. A publisher, another leaf of
-the tree and the parent of both are cut off together, so that these alone hear what is published.
-When the cut heals, the other leaf publishes the event that shows the gap, and all three crash as
-soon as it is on its way to the others: no live peer that brought it or got it has anything of the
-gap. Cycles later, when the tree has forgotten it, the publisher comes back with its store and is
-not subscribed. No member knows of it; it provides what it published, as the paper's publisher does
-(Section 4.4), and the clock runs from its return until every live subscriber has been handed
-everything. There are more peers than an event has records in the DHT, so the records must be found.
+the tree and the parent of both are cut off together, so that these three alone get the gap's
+events. When the cut heals, the other leaf publishes the event that shows the gap, and all three
+crash as soon as it is on its way to the others: then no live peer has any event of the gap. Cycles
+later, when the tree has forgotten the publisher, it comes back with its store and does not
+subscribe. No member knows of it; it provides what it published, where the paper's publisher puts
+its events into the DHT (Section 4.4). Time is taken from its return until every live subscriber has
+been handed everything. There are more peers than an event has records in the DHT, so the records
+must be found.
 """
 
 from __future__ import annotations
@@ -87,9 +89,9 @@ ONE_WAY_MS = 20
 EVERY_MS = 5
 """So quick that the cut is over before any peer takes the subscriber for lost."""
 HOPS_MAX = 10
-"""measured: more than an event takes to any of so few peers."""
+"""measured: no event takes more hops to any of so few peers."""
 STORE_MS = 5
-"""As the simulator's disks."""
+"""How long a disk takes; the simulator's take as long."""
 PATIENCE_MS = 400_000
 """guess: with losses it may take several rounds of asking."""
 
@@ -197,7 +199,7 @@ def _turns(gap: int, heights: int) -> int:
     """Round trips for a gap: one per height, or per page."""
     if heights <= History().walk_back_max:
         return heights
-    return -(-(gap + 1) // BLOCKS_MAX) + 1  # one for what came meanwhile
+    return -(-(gap + 1) // BLOCKS_MAX) + 1  # one page more for events published meanwhile
 
 
 def _nothing_allowed() -> Columns:
@@ -207,19 +209,19 @@ def _nothing_allowed() -> Columns:
 # --- where only the DHT can fill it ---------------------------------------------------------------
 
 AWAY_CYCLES = 3
-"""measured: by then no member names the peers that crashed; if the DHT is not asked, none gets any
-of the gap though the publisher is back (a planted defect)."""
+"""measured: by then no member names the peers that crashed. If members do not ask the DHT (a
+planted defect), none gets an event of the gap although the publisher is back."""
 LOOK_MS = 60_000
 """A peer that comes back looks through its store once in this time, to provide what it has."""
 LOOKS_MS = 500
 """How often the run is looked at; times are those of the deliveries."""
 LOOKUP_TRIPS = 4
-"""derived: a table holds a third of so few peers and knows the nearest; three rounds of a lookup
-settle which peers those are, and one more turn asks or stores."""
+"""derived: round trips of a lookup. A table holds a third of so few peers, the nearest among them;
+three rounds settle which peers are the nearest, and one more trip asks them or stores there."""
 
 
 def only_by_dht(params: Params, seed: int) -> Columns:
-    """A gap of which no member and no peer that brought an event has anything."""
+    """One row: a gap of which no live peer has an event when members notice it."""
     gap, peers = params["gap"], params["peers"]
     conditions = Conditions(latency=Latency("constant", ONE_WAY_MS))
     net = Net(seed, peers, settings(params["routing"]), conditions)
@@ -273,8 +275,8 @@ def _leaves_of_one(net: Net, members: Sequence[int]) -> tuple[int, int, int]:
 def allowed_by_dht(gap: int, members: int) -> float:
     """The most time from the return of the one peer that has the events, by the settings: until it
     looks through its store and has told the DHT; until members, which ask again after a pause, have
-    asked each other in vain and then the DHT; and a round trip per height or page. No peer that is
-    asked is down: where lookups wait for peers that crashed, the bound falls short."""
+    asked each other in vain and then the DHT; and a round trip per height or page. The bound takes
+    it that no peer that is asked is down: lookups that wait for crashed peers exceed it."""
     trips = LOOKUP_TRIPS + members + LOOKUP_TRIPS + _turns(gap, gap + 1)
     return float(LOOK_MS + History().retry_ms + trips * 2 * ONE_WAY_MS)
 
@@ -413,7 +415,7 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,
-        missing=ground.asked("2026-11-15", "Others have what is missing, and go on having it."),
+        missing=ground.asked("2026-11-15", "Other live peers keep every event that is missing."),
         messages=ground.derived(
             "2026-11-15",
             "A question and an answer per missing event up to 16 heights; beyond, per "
@@ -441,7 +443,7 @@ ENTRY = Entry.of(
             "height or page.",
         ),
         dht_holders=ground.by_construction(
-            "2026-11-16", "So the run is made: it tells that no other way was open."
+            "2026-11-16", "The run crashes every peer that has events of the gap, by design."
         ),
     ),
     defects=(

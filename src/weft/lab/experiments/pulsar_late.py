@@ -103,7 +103,7 @@ TITLES = {
 
 
 def replayed(rows: DataFrame) -> DataFrame:
-    """Per seed: what is asked, over all runs; of time and messages, the worst."""
+    """Per seed: the judged numbers, summed over all runs; of time and messages the worst."""
     simulated = F.col("how") == "machines"
     time = F.col("read_s") / F.col("read_s_allowed")
     messages = F.col("messages") / F.col("messages_allowed")

@@ -49,13 +49,13 @@ def seconds(params: Params) -> float:
 
 
 SEGMENT_HEIGHTS = 8
-"""Fewer than by default, so that a short stream has several segments."""
+"""Fewer heights than by default, so that a short stream has several segments."""
 EVERY_MS = 100
 PROVIDED_CYCLES = 2
 """measured: by then all providers have told the DHT."""
 ASKED_AT_ONCE = 8
 ANSWER_MS = 60_000
-"""guess: a lookup through tables that name mostly the dead."""
+"""guess: enough for a lookup through tables in which most peers are dead."""
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -215,18 +215,18 @@ ENTRY = Entry.of(
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,
-        own=ground.paper("2026-11-15", "That is the rule where events travel by trees."),
+        own=ground.paper("2026-11-15", "A publisher gives each event to the DHT (Section 4.4)."),
         found=ground.asked(
             "2026-11-15",
             "A lookup asks all of the closest peers that are left; one in a hundred may "
-            "fail on tables that name mostly the dead. Until 2026-11-16 it was asked only of "
-            "events whose record was left somewhere.",
+            "fail on tables in which most peers are dead. Until 2026-11-16 only events were judged "
+            "whose record was left somewhere.",
         ),
         all_found=ground.asked(
             "2026-11-16",
-            "The same of all that live stores have, since segments are provided: a member of a "
-            "segment's topic provides it unless its coin failed for all of the segment's events. "
-            "With p = 0 only publishers do, so that is not counted.",
+            "The same share of all events that live stores have: a member of the topic provides a "
+            "segment unless its draw with p failed for all of the segment's events. With p = 0 "
+            "only publishers provide, so those runs are not counted.",
         ),
     ),
     defects=(

@@ -1,10 +1,10 @@
 """pulsar-tree: how long a tree takes to heal.
 
-A tree with four rendezvous and steady publishers. Then one of these crashes, at once and for good:
-the member with most children (a *parent*), the rendezvous with most children (*rendezvous*), half
-of the rendezvous (*half*), or all but one of them (*all but one*). Their neighbours notice at once,
-or (silent) have to find out. From then on each event is followed: the repair took until the last
-event was published that some live subscriber did not get promptly.
+A tree with four rendezvous and steady publishers. Then some of its peers crash, at once and for
+good: the member with most children (*parent*), the rendezvous with most children (*rendezvous*),
+half of the rendezvous (*half*), or all but one of them (*all but one*). Their neighbours notice at
+once, or (silent) have to find out. From then on each event is followed: the repair took until the
+last event was published that some live subscriber did not get promptly.
 
 How long that may be follows from the settings. A loss is noticed at once, or by pings: a link is
 probed after so long a silence, counts as lost after so many pings without an answer, and is looked
@@ -42,9 +42,9 @@ def points(size: Size) -> list[Params]:
 
 
 RENDEZVOUS = 4
-"""So that half of them are fewer than all but one."""
+"""With four, half of them are fewer than all but one."""
 CHILDREN_MAX = 4
-"""So that few peers make a tree of several levels."""
+"""With so few children each, few peers make a tree of several levels."""
 ONE_WAY_MS = 20
 PUBLISHERS = 3
 EVERY_MS = 250
@@ -54,7 +54,7 @@ AFTER_MS = 20_000
 PROMPT_MS = 2_000
 """guess: much more than the way through a whole tree, and less than any timeout."""
 LEVELS_MAX = 8
-"""measured: deeper than trees of so few peers are."""
+"""measured: no tree of so few peers is deeper."""
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -233,7 +233,9 @@ def figure(rows: DataFrame) -> Figure:
         panel.set_xticks(range(len(shown)), shown)
         panel.set_title("crash nobody is told of" if silent else "crash that neighbours notice")
         panel.set_ylabel("seconds until all get events again")
-        panel.legend(loc="upper left")
+        panel.plot([], [], "_", color=BLACK, ms=12, label="longest")
+        panel.plot([], [], ls="--", color=BLACK, lw=1, label="allowed")
+        panel.legend(loc="upper left", ncols=2)
         panel.set_ylim(top=1.25 * means[means["silent"] == silent]["allowed"].max() / 1e3)
     return drawing
 
@@ -259,7 +261,7 @@ ENTRY = Entry.of(
             "for each of the dead that is asked for a place, eight round trips down the tree, and "
             "the time between two events.",
         ),
-        lost=ground.asked("2026-11-15", "Others have what was missed."),
+        lost=ground.asked("2026-11-15", "Other live peers have every event that was missed."),
     ),
     defects=(
         Defect("joins are not answered after the crash", {ARRIVE: alone_after_a_while}),

@@ -1,6 +1,6 @@
-"""references: each system of others reproduces a figure of its own paper.
+"""references: each reference system reproduces a figure of its own paper.
 
-Which figure, and how far off it may be, stands at the head of each module of `weft.references`; the
+Each module of `weft.references` says at its head which figure, and how far off it may be; the
 tolerances were chosen on 2026-11-16, before the first run. All peers subscribe to one topic, and a
 tenth as many to none; for SpiderCast, whose figure is about many topics, peers have the interests
 of a synthetic grid.
@@ -53,7 +53,8 @@ def points(size: Size) -> list[Params]:
 
 
 def most_seeds(params: Params) -> int:
-    """In the quick size one of all others, whose crowds are alike in every seed."""
+    """In the quick size one seed for the systems other than SpiderCast, whose peers have the same
+    interests in every seed."""
     many = params["system"] == SPIDERCAST or params["peers"] > PEERS["quick"]
     return 1_000 if many else 1
 
@@ -66,7 +67,7 @@ def seconds(params: Params) -> float:
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row: what came of some events in a calm network, and the figure of the paper."""
+    """One row: how events spread in a calm network, and the paper's figure beside the measured."""
     name, peers = params["system"], params["peers"]
     universe = _universe(name, peers, seed)
     events = Publications(universe, seed, EVENTS, WINDOW_MS)
@@ -133,7 +134,7 @@ TITLES = {
 }
 LEAST_DELIVERY = {"ref-damulticast": 0.983}
 ASKED: dict[str, dict[str, Bound]] = {
-    # One entry of a view of 20 leads back to the peer that brought the event, at most.
+    # At most one entry of a view of 20 leads back to the peer that brought the event.
     "ref-flooding": {**at_most(1.0, "ratio"), **at_most(1 / VIEW, "gap")},
     "ref-scribe": {**at_most(1.05, "wanted_copies"), **at_most(1.0, "ratio")},
     "ref-gossipsub": {
@@ -177,8 +178,8 @@ WHY = ground.paper("2026-11-16", "The head of the system's module says where it 
 
 
 def deaf(push: Function) -> Function:
-    """A planted defect: a peer in five gets no event. What floods and meshes lose of single copies
-    they make up for."""
+    """A planted defect: a peer in five gets no event. (Floods and meshes make up for single copies
+    that are lost.)"""
 
     def pushed(world: World, time_ms: int, node: Node, fact: object) -> None:
         if kind_of(fact) != "Payload" or node.index % 5:

@@ -32,7 +32,8 @@ NOT_LOGNORMAL = "power law against a log-normal one"
 
 
 def points(size: Size, source: Source, *, wikipedia: bool) -> list[Params]:
-    """Known traces belong to one of the two figures; the grid, and a lake asked for, to both."""
+    """Each known trace belongs to one of the two figures; the grid and a lake of the user's own
+    belong to both."""
     if source.name != GRID and source.file is not None and wikipedia != (source.name == WIKIPEDIA):
         return []
     return workload.points(size, source)
@@ -121,12 +122,14 @@ WHY = {
 
 
 def exponential(counted: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-    """The logarithms of numbers that follow a power law follow an exponential one."""
+    """A planted defect: sizes become logarithms, which follow an exponential law where the sizes
+    follow a power law."""
     return lambda frame: counted(frame).withColumn("size", F.ceil(1 + 20 * F.log("size")))
 
 
 def lognormal(counted: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
-    """Numbers whose logarithms fall off as a normal law does."""
+    """A planted defect: sizes are bent so that their logarithms fall off as fast as those of a
+    log-normal law."""
 
     def instead(frame: DataFrame) -> DataFrame:
         bent = F.exp(3.0 * F.sqrt(F.log(F.col("size") + 1)))

@@ -132,8 +132,9 @@ ENTRY = JobEntry.of(
     tolerances={
         f"{WHOLE}, {ABOVE}": ground.asked(
             "2026-11-16",
-            "1 is what interests independent of each other give, so that at least 1, as was asked "
-            "until then, holds for every second shuffle; non-negligible is a tenth more.",
+            "Interests that are independent of each other give 1 on average, so every second "
+            "shuffle keeps the bound of 1 that was asked until then. Non-negligible means a tenth "
+            "more.",
         )
     },
     defects=(

@@ -5,9 +5,9 @@ simulator, and in real peers on loopback with TLS.
 
 All three start from random views of the sizes that connect the overlays and then run plain
 Algorithm 2, one walk per peer, topic and round. The kernel is told the sizes of topics; the peers
-estimate them. The machines and the real peers get the command for a round at the same moment; when
-a walk comes back is up to the network. A round lasts a second, and on a busy machine until the
-walks of the real peers are back, at most the paper's thirty seconds.
+estimate them. All machines, or all real peers, get the command for a round at the same moment;
+their walks come back when the network brings them. A round lasts a second; on a busy machine it
+lasts until the walks of the real peers are back, at most the paper's thirty seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WAYS = ("engine", "machines", "network")
 ROUND_MS = 1_000  # guess: much longer than a walk takes, here
 ROUND_S_MAX = 30.0  # paper (Section 3.3)
 CYCLE_MS = 5_000  # guess: a hundred peers on two cores keep up with it
-MIX_CYCLES = 8  # measured: Cyclon's views are random by then
+MIX_CYCLES = 8  # measured: after so many cycles Cyclon's views are random
 SETTLE_S = 300.0  # guess: real peers that have not found each other by then never will
 
 
@@ -214,8 +214,8 @@ SPREAD = 0.015
 """measured: relative standard deviation of the mean physical view of 100 peers over draws of ids
 and walks on one grid (30 draws on each of three grids: 1.4 to 1.5 %)."""
 SIZES_OFF = 0.02
-"""measured: real peers estimate how large topics are; their logical views are 0.3 to 3 % off, and
-what that does to the ratio of the views is less."""
+"""measured: real peers estimate how large topics are, so their logical views are 0.3 to 3 % off;
+the ratio of the views is off by less."""
 
 
 def by_round(rows: DataFrame) -> DataFrame:
@@ -226,7 +226,7 @@ def by_round(rows: DataFrame) -> DataFrame:
 
 
 def falls(means: DataFrame) -> DataFrame:
-    """Per way, size and seed: the first and the last views, and the ideal."""
+    """Per way of running, size and seed: the first and the last views, and the ideal."""
 
     def at(name: str, round_: int) -> Column:
         return F.max(F.when(F.col("round") == round_, F.col(name)))
@@ -360,9 +360,9 @@ ENTRY = Entry.of(
         ),
         fall=ground.asked(
             "2026-11-15",
-            "Eight rounds reach nearly all of the ideal, and ids and walks differ from way to way: "
-            "the fall of about a third of the views is good to a tenth. From 2026-11-15 to "
-            "2026-11-16 grids of fewer than 100 nodes were not judged.",
+            "Eight rounds reach nearly all of the ideal. Engine, machines and real peers draw "
+            "other ids and walks, so a fall of about a third is known to a tenth. From 2026-11-15 "
+            "to 2026-11-16 grids of fewer than 100 nodes were not judged.",
         ),
         apart=ground.derived(
             "2026-11-15",

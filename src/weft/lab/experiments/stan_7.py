@@ -38,7 +38,7 @@ TITLES = {
 }
 NOISE = 0.01
 LITTLE = 0.02
-"""A universe whose ideal saves less is not judged: a share of next to nothing is noise."""
+"""A universe whose ideal saves less is not judged: a share of such a small saving is noise."""
 
 
 def points(size: Size, source: Source) -> list[Params]:
@@ -56,7 +56,7 @@ def run(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def most_seeds(params: Params) -> int:
-    """Overheard and remembered walks, and overlays of Scamp's, are told beside plain ones."""
+    """All seeds for plain Algorithm 2, which is judged; one for the variants told beside it."""
     return 1000 if params.get("variant", PLAIN) == PLAIN else 1
 
 
@@ -84,7 +84,7 @@ def pooled(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    how = F.when(F.col("variant") != PLAIN, F.col("variant"))  # nothing of plain walks
+    how = F.when(F.col("variant") != PLAIN, F.col("variant"))  # plain walks have no label
     found = rows.transform(pooled).withColumn("best", F.col("ideal_reduction"))
     return found.transform(
         numbers(
@@ -118,7 +118,7 @@ def is_plain(params: Params) -> bool:
 
 
 def unopened(at: Callable[..., Ids]) -> Callable[..., Ids]:
-    """After the last round some links lead where the one before does."""
+    """A planted defect: after the last round a quarter of the links is the link before it."""
 
     def instead(outcome: Outcome, round_: int) -> Ids:
         links = at(outcome, round_).copy()
@@ -176,12 +176,13 @@ ENTRY = UniverseEntry.of(
         stan.groups((WHOLE_TRACE, PAPERS_GRID["universe"], *READINGS), stan.USERS),
         reached=ground.asked(
             "2026-11-15",
-            "A walk shows some hundred of the members, and a view wants the lightest of all: "
-            "in eight rounds nearly all are seen where a topic has some hundreds of members.",
+            "A view wants the lightest of all members, and a walk shows a hundred or so of them: "
+            "in eight rounds a member sees nearly all where a topic has some hundreds.",
         ),
         above=ground.asked(
             "2026-11-15",
-            "What is left to find could also be shared by chance, a matter of single links.",
+            "Links that eight rounds have not yet made the lightest may be shared by chance, which "
+            "single links can add to the ideal.",
         ),
     ),
     defects=(

@@ -1,9 +1,9 @@
 """stan-8: how physical links grow with the number of topics (StaN 3.4, Fig. 8).
 
-Within a universe, node by node: a user of t topics has so many physical links before and after, and
-two straight lines through all users have slopes whose ratio is the paper's factor. (From one
-universe to the next users of few topics come in with every topic, so that links per user may fall
-as topics are added; lines through whole universes are next to flat, and their ratio is anything.)
+Within a universe, node by node: two straight lines through all users, physical links against number
+of topics, before and after StaN, have slopes whose ratio is the paper's factor. (Lines through
+whole universes would not do: every further topic brings in users of few topics, so links per user
+may fall as topics are added; such lines are nearly flat, and the ratio of their slopes is noise.)
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def run(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def most_seeds(params: Params) -> int:
-    """The others are told beside plain Algorithm 2."""
+    """All seeds for plain Algorithm 2, which is judged; one for the variants told beside it."""
     return 1000 if params["variant"] == PLAIN else 1
 
 
@@ -107,7 +107,7 @@ def growth(rows: DataFrame) -> DataFrame:
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
-    how = F.when(F.col("variant") != PLAIN, F.col("variant"))  # nothing of plain walks
+    how = F.when(F.col("variant") != PLAIN, F.col("variant"))  # plain walks have no label
     return rows.transform(growth).transform(
         numbers(
             TITLES,

@@ -35,7 +35,7 @@ TITLES = {
     "strong": "overlays that are strongly connected after",
     "clustering_ks": "clustering, Kolmogorov–Smirnov distance of before and after",
     "diameter_ks": "diameter, Kolmogorov–Smirnov distance of before and after",
-    "noise": "Kolmogorov–Smirnov distance of one in a hundred pairs of alike samples",
+    "noise": "Kolmogorov–Smirnov distance that one in a hundred pairs of equal samples exceeds",
     "strong_before": "overlays that are strongly connected before",
     "unlinked": "members that nobody links to after, per overlay",
     "clustering_before": "mean clustering before",
@@ -136,8 +136,8 @@ WEAK = ground.by_construction(
 )
 STRONG = ground.asked(
     "2026-11-15",
-    "A member that loses its last in-link is told, and asks for another at once; what is "
-    "left are small groups that only hold each other.",
+    "A member that loses its last in-link is told, and asks for another at once. Only small groups "
+    "that link to each other alone can then be cut off.",
 )
 SAME = ground.paper(
     "2026-11-15",
@@ -151,7 +151,7 @@ FIT = {"clustering_ks": SAME, "diameter_ks": SAME}
 
 
 def in_line(at: Callable[..., Ids]) -> Callable[..., Ids]:
-    """After the last round every member is linked to those that come next in its topic."""
+    """A planted defect: after the last round every member links to the next ones in its topic."""
 
     def instead(outcome: Outcome, round_: int) -> Ids:
         links, overlays = at(outcome, round_).copy(), outcome.overlays

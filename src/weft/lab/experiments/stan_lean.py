@@ -23,8 +23,8 @@ from weft.rules.stan import PATIENCE
 
 LEAN = "lean"
 VARIANTS = {PLAIN: Config(patience=PATIENCE), LEAN: Config(patience=PATIENCE, lean=True)}
-"""Without overheard walks: those bring views nearer to the ideal of lean weights, which saves less
-than what walks find at first, because walks find members of many topics first."""
+"""Walks are not overheard here. Walks find members of many topics first, and the views with these
+save more than the ideal of lean weights, to which overheard walks would bring views nearer."""
 COLUMNS = joined(
     texts("source", "universe", "variant"),
     reals("reduction_all", "reduction_many"),
@@ -70,7 +70,7 @@ def run(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def most_seeds(params: Params) -> int:
-    """Plain weights are told for comparison; and where the bound is far off, few seeds will do."""
+    """One seed for plain weights, which are told for comparison; few where the bound is far off."""
     return 1 if params["variant"] == PLAIN else 6 if params["source"] == "gowalla" else 1000
 
 
@@ -133,16 +133,17 @@ ENTRY = UniverseEntry.of(
         (f"{LEAN}, ",),
         reduction_many=ground.asked(
             "2026-11-15",
-            "What we set out for; another trace is asked for 30 %, and so is the grid, of which "
+            "The goal that we set; of other traces 30 % are asked, and so of the grid, of which "
             "nothing was asked until 2026-11-16.",
         ),
         strong=ground.asked(
-            "2026-11-15", "Events must reach everybody: less than one overlay in a thousand."
+            "2026-11-15",
+            "Events must reach everybody, so less than one overlay in a thousand may not be.",
         ),
         clustered=ground.asked(
             "2026-11-15",
-            "Common interests come in clusters; more would cost dissemination. Of the grid nothing "
-            "was asked until 2026-11-16.",
+            "Common interests come in clusters; clusters closer than that would make dissemination "
+            "dearer. Of the grid nothing was asked until 2026-11-16.",
         ),
     ),
     defects=(

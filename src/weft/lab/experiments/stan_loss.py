@@ -31,15 +31,15 @@ SEEDS = 20  # the smallest universes: runs with loss take up to hundreds of roun
 GRID_NODES = {"quick": 100, "full": 200}
 READING = {"gowalla": "closed"}  # the open one, with more topics, is nearly all of this trace
 QUIET_ROUNDS = 24
-"""Rounds without loss: more than 95 % of the improvement takes; with loss as many more as it asks
-of walks that get lost."""
+"""Rounds without loss: more than 95 % of the improvement takes. With loss they are divided by the
+chance that a walk comes back."""
 SLOW = {"youtube_groups": 72, "gowalla": 72}
 """measured: topics of thousands of members take some 40 rounds without loss."""
 LARGE = ("youtube_groups", "gowalla")
 HARD = 0.1
 """Where topics are large, more loss than that would take an hour of CPU time."""
 CHURN_ROUNDS = 24
-STEADY = 12  # rounds of a run with churn from which on it is taken to be steady
+STEADY = 12  # from this round on a run with churn is taken to be steady
 EARLY = 8  # paper (Section 3.3): the rounds that views are improved for
 ENOUGH = 0.95
 STEPS = (
@@ -57,7 +57,7 @@ COLUMNS = joined(
 
 
 def survival(loss: float) -> float:
-    """How likely a walk comes back: its steps and its reply."""
+    """The chance that a walk comes back: that none of its steps, nor its reply, is lost."""
     return (1.0 - loss) ** (visits(TTL) + 1)
 
 
@@ -69,7 +69,7 @@ def _places(size: Size, source: Source) -> list[Params]:
 
 
 def most_seeds(params: Params) -> int:
-    """Over so many members seeds hardly differ, and rounds are many."""
+    """One seed where there are so many members that seeds hardly differ and rounds take long."""
     return 1 if params["source"] in LARGE else 1000
 
 
@@ -103,7 +103,7 @@ def churn_points(size: Size, source: Source) -> list[Params]:
 
 
 def run(params: Params, seed: int, over: Overlaid) -> Columns:
-    """All physical links together, from look to look."""
+    """One row per round that is looked at: the physical links of all users together."""
     config = Config(
         rounds=params["rounds"],
         loss=params["loss"],
@@ -125,7 +125,7 @@ GROUP = ("source", "universe", "loss", "churn", "overheard")
 
 
 def progress(rows: DataFrame) -> DataFrame:
-    """Every look with `share`: how much of the ideal's improvement there is by now."""
+    """Adds `share`: how much of the ideal's improvement a round has reached."""
     saved = F.col("ipvs") - F.col("pvs")
     return rows.withColumn("share", saved / (F.col("ipvs") - F.col("ideal")))
 
@@ -234,7 +234,8 @@ def _figure(name: str, rows: DataFrame) -> Figure:
 
 
 def lossier(options: Function) -> Function:
-    """A planted defect: the bound is made of the runs without loss, which stay as they are."""
+    """A planted defect: runs with loss lose more than their points say. The bound is computed from
+    runs without loss, which stay as they are."""
 
     def instead(config: Config) -> object:
         asked = options(config)

@@ -2,8 +2,7 @@
 
 The real state machines run under the simulator. Peers of a synthetic grid find each other and their
 links; then subscribers publish events, each in several topics of theirs: once as one event in all
-of them, once as one event for each. What is counted are events with their payload, by the
-connection that they cross.
+of them, once as one event for each. Counted are the payloads that cross each connection.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Crossings(Observer):
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One run; rows are the connections that carried an event, one row per event and connection
-    class: how many crossings it saw."""
+    """One row: how often payloads crossed connections in a run, and what was delivered."""
     grid = draw_grid(Grid(nodes=params["nodes"], topics=params["topics"]), seed)
     interests = interests_of(grid)
     crossings = Crossings()
@@ -175,7 +173,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def apart_with_stan(publish: Callable[..., int]) -> Callable[..., int]:
-    """A planted defect."""
+    """A planted defect: over StaN's links an event in several topics is published once in each."""
 
     def instead(
         net: SimNet, interests: list[list[str]], number: int, together: bool, parts: int

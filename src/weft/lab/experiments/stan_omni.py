@@ -61,7 +61,7 @@ def run(params: Params, seed: int, over: Overlaid) -> Columns:
 
 
 def compared(rows: DataFrame) -> DataFrame:
-    """The kinds of overlays against each other."""
+    """Adds the ratios of links between the kinds of overlays."""
     saved, possible = F.col("ipvs") - F.col("fpvs"), F.col("ipvs") - F.col("omni")
     return rows.withColumns(
         {

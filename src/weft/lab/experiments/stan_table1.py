@@ -16,7 +16,7 @@ from weft.pipeline.schemas import DRAW, TEXT, WHOLE, columns, joined
 from weft.pipeline.transforms import numbers, together
 from weft.pipeline.universe import medians
 
-ALL = 0  # seeds of the rows that are no draws: the whole table, and all of it pruned
+ALL = 0  # the number of seeds in rows that are no draws: the whole table, and the pruned one
 COLUMNS = joined(
     texts("source", "reading"),
     wholes("seeds", "draw", "topics", "nodes", "memberships"),
@@ -77,8 +77,8 @@ def beside_rows(draws: DataFrame, chosen: DataFrame, real: DataFrame) -> DataFra
 
 
 MADE = 3
-"""So many of the smallest sizes are made and their rows counted; larger ones take long and tell no
-more."""
+"""Universes of so many of the smallest sizes are made and their rows counted; larger ones would
+take longer and check the same."""
 SIZES = ("topics", "nodes", "memberships", "least")
 MADE_SHAPE = columns(reading=TEXT, seeds=WHOLE, **dict.fromkeys(SIZES, WHOLE))
 
@@ -184,7 +184,7 @@ ENTRY = JobEntry.of(
         more_nodes=ground.by_construction("2026-11-16", "As for topics."),
         wrong=ground.by_construction(
             "2026-11-16",
-            "The draws are counted by a kernel, the universes are made by joins: the same.",
+            "A kernel counts the draws and joins make the universes; both follow one rule.",
         ),
     ),
     seconds=lambda params: 20.0 if params["size"] == "quick" else 60.0,

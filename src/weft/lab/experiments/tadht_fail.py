@@ -8,15 +8,15 @@ Lemma 4.2 and the bound on children hold for every peer again.
 
 *roots* and *members*: events go out by f + 1 trees. The moment an event is published, f members go
 down without a word, before anything reaches them: the roots that it is handed to beside its
-publisher (a child's parent is the first root), or any f forwarders but the publisher. Counted are
-the live subscribers that the trees alone miss, which is what f + 1 trees are for and what is
-judged; and those that still lack the event after the links' repair, which mends one root's losses
-as well and so tells nothing of several. Children of the dead are counted apart: with f failures the
+publisher (a child's parent is the first root), or any f forwarders but the publisher. Judged are
+the live subscribers that the trees alone miss, since that is what f + 1 trees are for. Live
+subscribers that still lack the event after the links' repair are told: repair would make up for the
+losses of a single root as well. Children of dead forwarders are counted apart: with f failures the
 paper gives up at most kf of them.
 
-The same over arrays at 10⁴ peers, where lookups find at once the peers that are there (`stabilise,
-arrays`), and where senders notice dead links (`roots, arrays`, `members, arrays`): without the
-repair of what a dead forwarder's children lack, so that f crashed members may cost k·f children.
+The same over arrays at 10⁴ peers. There lookups find the live peers at once (`stabilise, arrays`),
+and senders notice dead links (`roots, arrays`, `members, arrays`); what the children of a dead
+forwarder lack is not repaired, so f crashed members may cost k·f children.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def stabilise(params: Params, seed: int) -> Columns:
 
 
 def _stabilised(periods: int | None) -> Columns:
-    """What the crashes of forwarders have in common, machines or arrays."""
+    """The columns that both ways of crashing forwarders, machines and arrays, fill alike."""
     none = dict.fromkeys(("events", "missed_by_trees", "missed", "orphans", "parasites"), 0)
     taken = 2 * PERIODS_MAX + 1 if periods is None else periods
     return {**none, "scheme": TopicDht().scheme, "k": TopicDht().k, "periods": taken}
@@ -271,7 +271,7 @@ ENTRY = Entry.of(
     tolerances=reasons(
         STABILISED,
         (f"{STABILISE}: ", f"{STABILISE}{ARRAYS}: "),
-        periods=ground.asked("2026-11-15", "Ten periods are asked for."),
+        periods=ground.asked("2026-11-15", "Children look for their parent in every period."),
         lost=ground.by_construction(
             "2026-11-16", "A forwarder has at most k children: others are not taken."
         ),

@@ -1,8 +1,8 @@
 """tadht-fair: copies forwarded per event received, peer by peer (paper 002, Section 6).
 
-10⁴ peers, 10³ topics with popularity by Zipf 0.7, 2·10⁵ subscriptions; as many events in each
-topic, each published by a random member, whose tree it goes out by; and once more with one
-publisher in each topic, whose own tree all of its events would load. Per peer: copies of events
+10⁴ peers, 10³ topics with popularity by Zipf 0.7, 2·10⁵ subscriptions. Every topic has the same
+number of events, each published by a random member and spread by that member's tree; and once more
+all events of a topic have one publisher, so that one tree carries them. Per peer: copies of events
 sent, and events received, over all of its topics.
 """
 
@@ -44,8 +44,8 @@ SIZES: dict[str, Params] = {
 
 
 def points(size: Size) -> list[Params]:
-    """Every scheme with several links per level, and trees with the paper's one; each with random
-    publishers and, but for that one, with a single publisher in each topic."""
+    """Every scheme with several links per level, with random publishers and with a single one in
+    each topic; and trees with the paper's one link per level, with random publishers."""
     return [
         {**SIZES[size], "k": K, "scheme": scheme, "mode": mode, "links": links, "single": single}
         for scheme in SCHEMES
@@ -145,7 +145,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def for_others(spread: Function) -> Function:
-    """A planted defect: the same members of a topic do the work of their neighbours."""
+    """A planted defect: of every four members of a topic, one does the work of all."""
 
     def instead(*args: object) -> tuple[object, ...]:
         hops, sent, *others = spread(*args)
@@ -193,7 +193,9 @@ ENTRY = Entry.of(
         TITLES,
         [f"{name}: " for name in JUDGED if name not in tadht.TREES],
         jain=ground.asked(
-            "2026-11-16", "The same of gossip, and of one publisher, whose tree is always the same."
+            "2026-11-16",
+            "The same is asked of gossip, and of topics with one publisher, whose tree is always "
+            "the same.",
         ),
     ),
     defects=(

@@ -104,7 +104,7 @@ def costs(rows: DataFrame) -> DataFrame:
     by = ("way", "members", "seed")
     came = found.withColumns(
         {
-            "copies": F.col("payloads"),  # members are all there is: none is a parasite
+            "copies": F.col("payloads"),  # arrays hold members alone: no copy is a parasite
             "parasites": F.lit(0),
             "routed": F.lit(0),
             "deliveries": F.col("members") - 1 - F.col("missed"),  # to others than the publisher
@@ -167,7 +167,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def as_by_push(fanout: Callable[[int, Mode], int]) -> Callable[[int, Mode], int]:
-    """A planted defect."""
+    """A planted defect: push-pull pushes to as many members as push does."""
     return lambda members, mode: fanout(members, "push")
 
 

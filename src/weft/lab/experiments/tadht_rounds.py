@@ -153,7 +153,7 @@ ENTRY = Entry.of(
     tolerances=reasons(
         TITLES,
         [f"{name}: " for name in JUDGED],
-        over=ground.asked("2026-11-15", "As asked for, for every event of every size."),
+        over=ground.asked("2026-11-15", "No event in a topic of any size takes more rounds."),
         missed=ground.derived(
             "2026-11-16",
             "By trees none. By push to ln n + 3 others e^−3 members for each event, times k + 1 "

@@ -1,16 +1,16 @@
 """tadht-space: locations and table entries per peer (paper 002, Section 6, Space complexity).
 
-Peers are each in about |T_p| of the topics, from a few to many, and topics are dense: each has far
+Every peer is in about |T_p| of the topics, from a few to many, and topics are dense: each has far
 more than k members. Counted after all have subscribed, one after the other: |L_p|, and the
 entries of a peer's tables once every bucket is as full as it gets (20 to a bucket). The lobby,
-where all have a location, too, is counted apart. Once with the operations that the paper starts,
-once where forwarders also stop if those around them have room (makechild, `rules/roles.py`
-`retires`).
+in which every peer has a location, too, is counted apart. One run has the operations that the paper
+starts; in another, forwarders also stop if the forwarders around them have room (makechild,
+`rules/roles.py` `retires`).
 
 Also larger and larger networks with the same number of topics per peer: entries per table against
 the logarithm of the number N of all locations, those in the lobby included. Over arrays tables are
-computed, with all buckets full. So simulated peers, as many as can be had, are asked as well, for
-what their tables hold in fact; their buckets are small, else those of so few would hold everybody.
+computed, with all buckets full. So the tables of simulated peers, of as many as the time allows,
+are counted as well. Their buckets are small; else tables would hold every one of so few peers.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def points(size: Size) -> list[Params]:
 BUCKET = 20
 """paper (Kademlia's k)."""
 FEW_BUCKET = 4
-"""asked: of the machines' tables."""
+"""asked: entries in a bucket of the machines' tables."""
 _SUBSCRIBE_MS = 500
 """guess: between two peers' subscriptions, one after the other."""
 _PERIODS = 12
-"""guess: until tables have been looked after a few times."""
+"""guess: in so many periods every peer has looked after its tables a few times."""
 
 
 def run(params: Params, seed: int) -> Columns:
@@ -248,7 +248,7 @@ def of_arrays(params: Params) -> bool:
 
 
 def seconds(params: Params) -> float:
-    """measured: CPU time of a machine; of a subscription over arrays."""
+    """measured: CPU time of each subscription, of machines and over arrays."""
     each = 0.05 if params["machines"] else 5e-6
     return 0.5 + each * float(params["subscriptions"])
 

@@ -1,8 +1,8 @@
 """tadht-uniform: random routing draws every subscriber alike (paper 002, Lemma 4.7).
 
 Subscribers of one topic, forwarders and children, among strangers that are not in it. Some of them
-draw, each many times. For each, how often it drew which peer is held against equal chances by
-Pearson's chi-square. Beside it the paper's own way, the forwarder that is closest to a random
+draw, each many times. For each, Pearson's chi-square compares how often it drew which peer with
+equal chances. Beside it stands the paper's own way, the forwarder that is closest to a random
 value, over the same forwarders and as many draws.
 """
 
@@ -71,7 +71,7 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def _network(params: Params, seed: int) -> Run:
-    """All peers forward something else already, so that the topic has children, too."""
+    """All peers subscribe to another topic first, so that some become children in this one."""
     topics = TopicDht(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
     few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
@@ -144,7 +144,8 @@ COLUMNS = joined(
 TITLES = {
     "excess": "chi-square above its mean, in its standard deviations",
     "left": "requests of draws that left the topic",
-    "paper": "the same for the peer closest to a random value",
+    "paper": "chi-square above its mean, in its standard deviations, of the peer closest to a "
+    "random value",
     "parasites": "requests inside the topic to peers that are not subscribed",
     "cost": "requests inside topics per draw, those of subscribing included",
 }

@@ -73,14 +73,14 @@ def lifetime(peers: int, active: int, table_size: int, settings: WorldSettings) 
 
 
 def floor(sizes: Numbers, peers: int, table_size: int) -> float:
-    """The least std/mean over topics that one snapshot can show; see above."""
+    """The least std/mean over topics that chance lets one snapshot have (see the module's head)."""
     share = min(1.0, table_size / len(sizes))
     regular = float(np.mean(1.0 - 1.0 / (2.0 * sizes)))
     return math.sqrt((1.0 - share) * regular / (peers * share))
 
 
 def floor_of_average(single: float, snapshots: int, correlation: float) -> float:
-    """The same for an average of snapshots, each correlated so much with the next."""
+    """The floor for an average of snapshots, each with this correlation to the next."""
     lags = np.arange(1, snapshots)
     terms = snapshots + 2.0 * float(((snapshots - lags) * correlation**lags).sum())
     return single * math.sqrt(terms) / snapshots
@@ -144,7 +144,8 @@ class _Popularity:
         self._renew(0, 1)
 
     def step(self) -> None:
-        """One cycle; in each, topics have their turn that had it so many cycles ago."""
+        """One cycle. In each cycle a part of the topics is estimated, every topic each RUN_EVERY
+        cycles."""
         self._world.step()
         self._renew(self._world.cycle % RUN_EVERY, RUN_EVERY)
 
@@ -180,7 +181,7 @@ def seconds(params: Params) -> float:
 
 
 JUDGED = ("true", "counted")
-"""The popularity that tables admit by: the true one, and the one that weft's peers estimate."""
+"""The kinds of popularity that are judged: the true one, and the one that weft's peers estimate."""
 NAMES = {
     "true": "true popularity",
     "counted": "weft's estimate",
@@ -256,7 +257,7 @@ def tolerances(letter: str) -> dict[str, Ground]:
         "filled": ground.derived(
             "2026-11-15",
             "Tables are full in the long run, so the mean is exact; a thousandth allows for peers "
-            "that heard nothing yet.",
+            "that no advertisement has reached yet.",
         ),
         "spread_to_floor": ground.derived(
             "2026-11-15",
@@ -282,7 +283,7 @@ def is_judged(params: Params) -> bool:
 
 
 def blind_to_popularity(receive: Callable[..., int]) -> Callable[..., int]:
-    """Tables that admit a topic as if every one had one subscriber."""
+    """A planted defect: tables admit topics as if each had one subscriber."""
 
     def instead(sent: Array, held: Memberships, popularity: Array, tables: Tables) -> int:
         return receive(sent, held, np.ones_like(popularity), tables)
@@ -291,7 +292,7 @@ def blind_to_popularity(receive: Callable[..., int]) -> Callable[..., int]:
 
 
 def halved(made: Callable[..., Tables]) -> Callable[..., Tables]:
-    """Tables with half of the entries."""
+    """A planted defect: tables have half of the entries."""
     return lambda peers, size, *others: made(peers, max(1, size // 2), *others)
 
 

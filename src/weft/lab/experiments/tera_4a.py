@@ -9,9 +9,9 @@ Where the two differ: a topic is not in exactly N·|APT|/|T| tables but in a ran
 around that, and failing is a convex function of that number, so failures are more frequent than
 at its mean. With tables of 10 a topic is in 10 ± 3 of 1000 tables at any moment, which alone
 would cost 0.02 near K = 160. But an entry of so small a table lives only 10 cycles and a lookup
-of 160 visits takes 40, so about half of it averages out while the lookup is on its way. With
-tables of 50 and more nothing of it is left. Revisits of the same peer matter still less, for
-the same reason: by the time a walk comes back the table is another one.
+of 160 visits takes 40, so about half of the loss averages out while the lookup is on its way. With
+tables of 50 and more no loss is left. Revisits of the same peer cost less still, for the same
+reason: by the time a walk comes back, the peer's table has other entries.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def half_lost(merge: Function) -> Function:
-    """A planted defect: of what is sent, every second message tells nothing."""
+    """A planted defect: every second advertisement is ignored."""
     return lambda sent, *args: merge(sent[::2], *args)
 
 

@@ -41,8 +41,8 @@ SINGLE = "more in the general overlay, were each advertised topic a message"
 
 
 def points(zipf: float, size: Size) -> list[Params]:
-    """The quick network is a tenth of the paper's. It feels each lookup and each high or low of
-    in-degree the more, so it has larger tables and runs for twice the time."""
+    """The quick network is a tenth of the paper's. Each lookup and each difference of in-degrees
+    weighs more in it, so it has larger tables and runs for twice the time."""
     shape = {"peers": 10_000, "subscriptions": 200_000, "table_size": 10, "cycles": 300}
     if size == "quick":
         shape = {"peers": 1_000, "subscriptions": 20_000, "table_size": 100, "cycles": 600}
@@ -149,7 +149,7 @@ def figure(rows: DataFrame) -> Figure:
 
 
 def some_advertise_more(made: Callable[..., Adverts]) -> Callable[..., Adverts]:
-    """A planted defect."""
+    """A planted defect: one peer in ten advertises to twice as many neighbours."""
 
     def instead(every: int, to: Array, seed: int) -> Adverts:
         more = to.copy()

@@ -9,9 +9,9 @@ K is chosen by the closed form for a lookup success of 0.999; a lookup that fail
 event, which is counted. Tables start in their long-run state (see `tera_3`).
 
 Events do not change overlays or tables, so costs are additive (see `weft.engine.tera.costs`): where
-more events would be published than are worth simulating, a sample of them is, and weighted.
-Every row says by `simulated` what of it was simulated: "all"; "general" (the general overlay,
-while peers' tables are drawn when asked); or "formula".
+more events would be published than are worth simulating, a sample is simulated and weighted.
+`simulated` says of every row what was simulated: "all"; "general" (the general overlay, while
+peers' tables are drawn when a walk asks them); or "formula" (nothing).
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def points_b(size: Size) -> list[Params]:
 
 
 def points_c(size: Size) -> list[Params]:
-    """The rate of publishing varies; three rates are published as they are, to check the rest."""
+    """The rate of publishing varies. Costs at every rate are put together from one simulation;
+    two rates are simulated as they are, to check that."""
     peers, subscriptions = (10_000, 10_000) if size == "full" else (1_000, 1_000)
     system = {"peers": peers, "topics": 100, "subscriptions": subscriptions}
     checked = [_point(**system, cycles=round(20 / rate), rate=rate) for rate in (0.1, 1.0)]
@@ -175,7 +176,7 @@ def _events_per_cycle(params: Params) -> int:
 
 
 def _size_messages(topics: Topics) -> int:
-    """Messages if one member of each topic estimates its size, which it does now and then."""
+    """The messages of one size estimate in each topic; a topic's members take turns at it."""
     asking = topics.memberships.offsets[:-1]
     return int(estimate(topics, asking, repeats=10, steps=8, tick=0).messages)
 
@@ -305,11 +306,13 @@ TITLES = {
     "high": "TERA over flooding at the highest rate",
     "low_upkeep": "TERA at the lowest rate, over its counted maintenance",
     "high_events": "TERA at the highest rate, over its counted cost of events",
-    "crossing_off": "the same rate over that of the closed forms, distance from 1",
+    "crossing_off": "rate at which both cost the same, over that of the closed forms, distance "
+    "from 1",
     "additive": "costs at published rates against those put together, largest relative gap",
     "crossing": "rate per topic at which TERA and flooding cost the same",
     "agrees": "TERA against the closed form where all is simulated, largest relative gap",
-    "off": "the same over that of the closed form, distance from 1",
+    "off": "fewest peers at which those exchanges are half of the cost, over the closed form's, "
+    "distance from 1",
     "dominant": "fewest peers at which the general overlay's exchanges are half of the cost",
     "reach": "most peers simulated",
 }
@@ -384,7 +387,7 @@ def figure_b(counts: DataFrame) -> Figure:
 
 # --- 6c: the rate of publishing varies ------------------------------------------------------------
 
-_EVENTS_LEAST = 2_000  # published at each of the rates that are run as they are
+_EVENTS_LEAST = 2_000  # events at each of the rates that are simulated as they are
 
 
 def with_crossings(rows: DataFrame) -> DataFrame:
@@ -530,7 +533,7 @@ CUT = Defect(
 
 
 def times(factor: float, *kinds: str) -> Instead:
-    """Messages of these kinds are so many times as many."""
+    """A planted defect: messages of these kinds are counted `factor` times."""
 
     def instead(as_dict: Callable[..., dict[str, int]]) -> Callable[..., dict[str, int]]:
         def counted(counts: Counts) -> dict[str, int]:
@@ -543,7 +546,7 @@ def times(factor: float, *kinds: str) -> Instead:
 
 
 def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
-    """Upkeep that depends on events."""
+    """A planted defect: every event makes its topic exchange views."""
 
     def instead(events: Events, topics: Numbers, publishers: Numbers) -> None:
         publish(events, topics, publishers)
@@ -553,7 +556,7 @@ def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
 
 
 def silent(run: Callable[..., int]) -> Callable[..., int]:
-    """Views are exchanged, and no message is counted."""
+    """A planted defect: views are exchanged, and no message of that is counted."""
 
     def instead(*args: object) -> int:
         run(*args)

@@ -11,16 +11,16 @@ TERA names this as future work. Peers crash and newcomers join, subscriptions en
 - `delivery`: of the members of a topic that are there when an event enters it and still are when
   its flood has ended, the share that got it; `delivery_joined` leaves out members that are in an
   overlay of their own because their lookup failed, which advertisements will merge;
-- `stale_views`: the share of entries in the views of the general overlay that name the gone.
+- `stale_views`: the share of entries in views of the general overlay that name peers that are gone.
 
 Plain TERA loses a walk at a peer that is gone, and a table keeps an entry until it is replaced.
-Lookups that measure leave tables and views as they were: those of a mended world drop what they
-find stale, so that measuring more would look like a better network.
+Tables and views are restored after the lookups that measure. In a mended world lookups drop stale
+entries that they find, so more measuring would look like a better network.
 
-With `mended`, the transport's failures are used: a walk that cannot go on drops that neighbour
-and takes another, a table drops an entry once a lookup it answered found nobody there; a newcomer
-starts with a copy of the table of the peer it enters by; peers answer from their subscriptions,
-too; and advertisements ride on view exchanges.
+With `mended`, peers use what the transport tells of failures: a walk that cannot go on drops that
+neighbour and takes another, and a table drops an entry once a lookup has found its access point
+gone. A newcomer starts with a copy of the table of the peer it enters by; peers answer from their
+subscriptions, too; and advertisements ride on view exchanges.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _measure(world: ChurnWorld, params: Params, number: int) -> dict[str, float]
 
 @contextmanager
 def _untouched(world: ChurnWorld) -> Iterator[None]:
-    """What is looked up inside changes no table and no view."""
+    """Lookups made inside change no table and no view."""
     tables = world.tables
     columns: list[Array] = [tables.topics, tables.points, tables.counts, world.rows.octets]
     before = [column.copy() for column in columns]
@@ -199,10 +199,10 @@ def seconds(params: Params) -> float:
 NUMBERS = {
     "stale_entries": "table entries whose access point is gone",
     "lookup_live": "lookups that find a live access point",
-    "lookup_retried": "the same, within four attempts",
+    "lookup_retried": "lookups that find a live access point in four attempts",
     "delivery": "members that get an event",
-    "delivery_joined": "the same, members not yet merged left out",
-    "stale_views": "entries of views that name the gone",
+    "delivery_joined": "members that get an event, those not yet merged left out",
+    "stale_views": "entries of views that name peers that are gone",
 }
 TITLES = {
     "quiet_lookups": "no churn: lookups that succeed",
@@ -226,7 +226,7 @@ COLUMNS = joined(
 
 
 def resistance(rows: DataFrame) -> DataFrame:
-    """Per seed: what is asked, from the kinds and rates of churn that it is asked of."""
+    """Per seed: the judged numbers, each from the kinds and rates of churn that it is judged at."""
     quiet = F.col("churn") == "none"
     both = F.col("churn") == "both"
     slow = both & (F.col("rate") == 0.001) & ~F.col("mended")
@@ -267,7 +267,7 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
 
 
 def one_overlay_alone(cycle: Function) -> Function:
-    """Only the general overlay exchanges views; its call names no overlay ids."""
+    """A planted defect: only the general overlay exchanges views; its calls name no overlay ids."""
     return lambda *args, **named: (0, 0) if "overlays" in named else cycle(*args, **named)
 
 
@@ -276,7 +276,7 @@ def quartered(visits: Function) -> Function:
 
 
 def narrow(made: Function) -> Function:
-    """Members pass an event on to one neighbour."""
+    """A planted defect: members pass an event on to one neighbour."""
 
     def instead(rows: Rows, offsets: Numbers, **named: object) -> object:
         return made(rows, offsets, fanout=np.ones(len(rows.counts()), np.int32), **named)
@@ -335,8 +335,8 @@ ENTRY = Entry.of(
         ),
         joined=ground.derived(
             "2026-11-15",
-            "A member has twenty neighbours of which a tenth is gone; that none of those "
-            "that know it forwards is rarer than one in a hundred.",
+            "A member has twenty neighbours, of which a tenth is gone. That none of the members "
+            "that know it forwards the event is rarer than one in a hundred.",
         ),
         mended_lookups=ground.asked(
             "2026-11-15",
@@ -345,12 +345,13 @@ ENTRY = Entry.of(
             "than trying again.",
         ),
         mended_delivery=ground.asked(
-            "2026-11-15", "Joins hardly fail any more, so fewer than one in a hundred is apart."
+            "2026-11-15",
+            "Joins hardly fail any more, so fewer than one member in a hundred is not merged.",
         ),
         fresher=ground.asked(
             "2026-11-16",
-            "Fresher means: a tenth fewer stale entries. The bound was 1 until then, which peers "
-            "that heed no failure keep.",
+            "Fresher means: a tenth fewer stale entries. The bound was 1 until then, and peers "
+            "that ignore failures keep that, too.",
         ),
     ),
     defects=(

@@ -11,10 +11,10 @@ strong one. Three ways to diffuse events are compared:
   tables, the popularity that is advertised is the topic's advertising effort: the sum of its
   members' D over the mean D.
 
-Measured for forwarding events, which is what the choice decides, and for the whole load, most of
-which follows from how many topics a peer asked for: the rank correlation with capacity; Jain's
-index of the load per capacity (1: all peers equally busy for what they can do); the load per
-capacity of the weakest tenth against the mean. And deliveries: none should be missed.
+Two loads are measured: forwarded events, which the choice decides, and all messages, most of which
+follow from the number of a peer's topics. Of each, the rank correlation with capacity; of all
+messages, Jain's index of the load per capacity (1: all peers equally busy for what they can do) and
+the load per capacity of the weakest tenth against the mean. And deliveries: none should be missed.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def flattened(scaled: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def nothing_below_the_mean(scaled: Callable[..., Array]) -> Callable[..., Array]:
-    """A planted defect: peers below the mean, three of four with this power law, take themselves
-    for too weak to forward."""
+    """A planted defect: peers below the mean capacity, three of four with this power law, forward
+    as little as is allowed."""
 
     def instead(capacity: Array, mean: float) -> Array:
         wanted = scaled(capacity, mean)
@@ -289,8 +289,9 @@ ENTRY = Entry.of(
         ),
         weakest=ground.asked(
             "2026-11-16",
-            "Moved away from the weak means: a twentieth less than before, per capacity. The bound "
-            "was 1 until then, which peers that all take themselves for equally strong keep.",
+            "Load moves away from weak peers: a twentieth less than before, per capacity. The "
+            "bound was 1 until then, and peers that all take themselves for equally strong keep "
+            "that.",
         ),
         delivery=ground.derived(
             "2026-11-15",

@@ -81,8 +81,9 @@ def live_bytes(entries: int, topic_bytes: int, seed: int) -> int:
 
 
 def held_bytes(table: AccessPoints) -> int:
-    """The size of everything that hangs on a table, what it shares with the peer left out. Not by
-    `tracemalloc`, which also sees what others allocate meanwhile: a seed decides every column."""
+    """The size of all objects that a table reaches, those that it shares with the peer left out.
+    `tracemalloc` would also count what other code allocates meanwhile, and results must follow from
+    the seed alone."""
     waiting: list[object] = [one for one in vars(table).values() if not isinstance(one, Context)]
     seen: set[int] = set()
     total = 0
@@ -159,7 +160,7 @@ ENTRY = Entry.of(
     "at each peer.",
     tolerances=reasons(
         TITLES,
-        live=ground.paper("2026-11-16", "The paper's 104 kB, of what a peer really keeps."),
+        live=ground.paper("2026-11-16", "The paper's 104 kB, for the table that a peer keeps."),
         most=ground.by_construction(
             "2026-11-16", "400 records of 256 bytes and a four-byte address are 104,000 bytes."
         ),

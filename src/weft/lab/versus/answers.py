@@ -25,9 +25,10 @@ from weft.lab.versus.scores import HIGHER_IS_BETTER, MEASURES
 from weft.lab.versus.systems import OURS, SYSTEMS, default_system
 
 WHOLE = 0.9999
-"""guess: one delivery in ten thousand, which a run has too few of to tell from none."""
+"""guess: all but one delivery in ten thousand; a run has too few deliveries to tell that from all.
+"""
 SLACK = 0.01
-"""guess: a point of delivery under faults is worth paying for."""
+"""guess: more delivery under faults is worth its cost if it is more than a hundredth."""
 SAME = 0.02
 """guess: costs that differ by less are taken for equal."""
 BETTER = 0.02
@@ -88,8 +89,8 @@ def least_delivery(table: Table) -> dict[str, float]:
 
 
 def faulted_delivery(table: Table) -> dict[str, float]:
-    """The mean delivery of each system over the faults that it was played under. What only peers
-    with a store can do is left out: it is not asked of all."""
+    """The mean delivery of each system over the faults that it was played under. The partition that
+    only peers with a store can survive (`kept`) is left out, since one system alone plays it."""
     return _by_system(table, lambda cell: cell["fault"] not in ("calm", "kept"), fmean)
 
 

@@ -34,8 +34,8 @@ LEAST = 3
 PAYLOAD_BYTES = 200
 """guess: as in the benchmarks."""
 ENOUGH = 0.5
-"""guess: with a smaller share of the events that a run is to have, a trace does not drive it: the
-figures of so few would not stand beside those of the other sources."""
+"""guess: a trace that has a smaller share of the events of a run does not drive it: figures of so
+few events could not be compared with those of other sources."""
 TRACE: Final = "trace"
 RATE: Final = "rate"
 """What publications are driven by."""
@@ -154,8 +154,8 @@ def _kept(
 
 
 class Publications:
-    """The events of a run: at most so many from what `happened`, where that is enough, else so
-    many by rate."""
+    """The events of a run: at most `events` of those that `happened`, where there are enough; else
+    that many by rate."""
 
     def __init__(
         self,

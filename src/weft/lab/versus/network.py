@@ -51,12 +51,12 @@ WARM_EVENTS = 40
 """guess: … of which the larger topics get several."""
 WINDOW_MS = 60_000
 DRAIN_MS = 60_000
-"""guess: a fault strikes at the beginning of the window; repair that takes longer than two minutes
-is none."""
+"""guess: a fault strikes at the beginning of the window, so repair has two minutes; what comes
+later counts as missed."""
 MEET_MS = 600_000
-"""As long as scenarios give a network to converge after all faults (`sim/faults.py`): halves that
-were apart for so long that they have forgotten each other find each other first, by the few peers
-that they remember."""
+"""The time that scenarios give a network to converge after all faults (`sim/faults.py`). Halves
+that were apart for long have forgotten most of each other, and must first find each other by the
+few peers that they remember."""
 CHURN_MS, AWAY_MS = 10_000, 20_000
 CROWD_MS = 1_000
 KNOWN = 3
@@ -87,8 +87,8 @@ class WindowWriter(trace.Writer):
 
 
 class BlackHole:
-    """A peer that passes on no event of others once the window begins; it says nothing of itself
-    in the trace, since nothing is owed to it."""
+    """A peer that passes on no event of others once the window begins. It writes no trace, so that
+    no delivery is owed to it."""
 
     def __init__(self, honest: seam.Machine, me: PeerId, from_ms: int) -> None:
         self._honest, self._me, self._from_ms = honest, me, from_ms
@@ -211,7 +211,8 @@ class VersusRun:
             self.net.world.at(due_ms, partial(self._publish, publisher, topic, payload, number))
 
     def _publish(self, peer: int, topic: Topic, payload: bytes, number: int = 0) -> None:
-        """A peer that is down, or hostile, publishes nothing: another subscriber does."""
+        """Have a peer publish; in place of one that is down or hostile, another subscriber of the
+        topic does."""
         hostile = self._chosen if self.fault.kind == "hostile" else ()
         if not self._is_up(peer) or peer in hostile:
             able = [p for p in self.universe.members(topic) if self._is_up(p) and p not in hostile]

@@ -59,7 +59,7 @@ def write(folder: Path) -> None:
 
 
 def summary(folder: Path) -> str:
-    """The answers in a few lines, those that hurt first."""
+    """The answers in a few lines: first where references are better, then the recommendation."""
     table = answers.table_from(tables.read_small(folder / FOLDER))
     advice = answers.recommended(table)
     lines = [

@@ -120,8 +120,8 @@ def _plain(table: pyarrow.Table) -> dict[str, list[Any]]:
 
 
 def state_bytes(machines: Iterable[Machine]) -> float:
-    """The mean memory of some machines: all objects that each reaches, those that several reach
-    divided among them by being counted once."""
+    """The mean memory of some machines: all objects that they reach, each counted once, so that an
+    object that several reach is divided among them."""
     held = list(machines)
     seen: set[int] = set()
     total = 0

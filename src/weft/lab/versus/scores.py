@@ -43,7 +43,7 @@ MEASURES: Mapping[str, str] = {
 HIGHER_IS_BETTER = ("delivery", "in_time", "load_jain")
 IN_TIME_NS = 10_000_000_000
 GAP = 0.01
-"""An event counts as repaired from the one on after which none misses more of its subscribers."""
+"""An event counts as missed if a larger share of its subscribers did not get it."""
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 SCORES = joined(
     columns(run=TEXT, seed=WHOLE),
@@ -127,7 +127,8 @@ def _of_events(events: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def _quantiles(placed: DataFrame, value: str, name: str, unit: float, suffix: str) -> DataFrame:
-    """As the pipeline has them: the smallest value that a share of all does not exceed."""
+    """Quantiles as the pipeline defines them: the smallest value that a share of all values does
+    not exceed."""
     remote = placed.where("remote").where(F.col(value).isNotNull())
     counted = remote.groupBy(run_in("message").alias("run"), value).agg(count("number"))
     of_run = Window.partitionBy("run")

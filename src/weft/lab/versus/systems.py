@@ -92,7 +92,7 @@ SYSTEMS: Mapping[str, System] = {each.name: each for each in (*OURS, *REFERENCES
 
 
 def default_system() -> System:
-    """The one that a peer has without further word."""
+    """The system that a peer runs with default settings."""
     usual = Config()
     for each in OURS:
         config = each.config()

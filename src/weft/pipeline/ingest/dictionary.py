@@ -1,8 +1,8 @@
 """Names become numbers, pairs of names memberships.
 
-Numbers are 0, 1, 2 …, in an order that depends on the names alone. New names go on where the lake's
-end, shorter ones first, then by their bytes; so names that are numbers keep their order, and 0 to
-n − 1 keep their values. What a name got it keeps.
+Numbers are 0, 1, 2 …, in an order that depends on the names alone. New names get the numbers after
+those of the lake, shorter names first, then by their bytes; so names that are numbers keep their
+order, and the names 0 to n − 1 get their own values. A name keeps its number for ever.
 
 The order is made by Spark's distributed sort. Each name then keeps its place (which part of the
 sorted table, and where in it); the parts are counted, which is a small table, and that makes the
@@ -33,7 +33,7 @@ def mentioned(known: DataFrame, names: DataFrame, column: str) -> DataFrame:
 
 
 def unknown(names: DataFrame, known: DataFrame) -> DataFrame:
-    """`NAME`, perhaps repeated → `NAME`: once each, without those that are known."""
+    """`NAME`, with repetitions → `NAME`: each new name once, known ones left out."""
     return selected(names.distinct().join(known.select("name"), "name", "left_anti"), NAME)
 
 

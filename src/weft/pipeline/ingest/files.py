@@ -1,12 +1,11 @@
 """Which files to read, and whether they are whole.
 
 Before anything is read for its content, every file is read once for its SHA-256, through its
-compression to the very end: an archive that was cut off or damaged is found here, and not by
-whatever a reader makes of it. So is a line that no machine could hold, and text in UTF-16 or
-UTF-32, which Spark takes for UTF-8. How to read a file is decided then and there, from the
-beginning and the end of its content, as UTF-8; both are forgotten with the next file, and what is
-left of a file is one small row. Spark's workers do this, file by file, unless there is little to
-read.
+compression to the very end. So an archive that was cut off or damaged is found before a reader
+makes rows of a part of it; so is a line that is too long to be held in memory, and text in UTF-16
+or UTF-32, which Spark takes for UTF-8. How to read a file is decided at the same time, from the
+beginning and the end of its content, as UTF-8; of each file one small row is kept. Spark's workers
+do this, file by file, unless there is little to read.
 
 Readers then get links with plain names (`000017.gz`) instead of the files themselves, so that
 blanks, wildcards and missing suffixes in names mean nothing, and the number tells the file. Text
@@ -144,8 +143,8 @@ def listed(paths: Sequence[Path], lake: Path | None = None) -> list[Path]:
 
 
 def _below(folder: Path, lake: Path | None) -> Iterator[Path]:
-    """The files in a folder and in those below it, also by links. One that cannot be opened is an
-    error: what is in it would be missing without a word."""
+    """The files in a folder and in the folders below it, also through links. A folder that cannot
+    be opened is an error, since its rows would be missing without notice."""
     filled, met = lake and lake.resolve(), set()
     for name, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
         place = Path(name)
@@ -237,20 +236,20 @@ def _inspect_parquet(known: Inspected) -> Inspected:
         file.seek(max(0, known.size - TAIL))
         known = replace(known, head=head, tail=file.read(TAIL))
     if not known.tail.endswith(MAGIC):
-        return known  # which the format says
+        return known  # `plan_parquet` refuses it
     try:
         with parquet.ParquetFile(known.path) as file_of_rows:
             shape, misread = file_of_rows.schema_arrow, _misread(file_of_rows.metadata)
     except (OSError, pyarrow.ArrowException) as error:
         said = str(error).partition("\n")[0]
-        return replace(known, problem=f"damaged: the footer of this Parquet file is none ({said})")
+        return replace(known, problem=f"damaged: the footer of this Parquet file is wrong ({said})")
     names = json.dumps([[each.name, str(each.type)] for each in shape])
     return replace(known, shape=names, misread=misread)
 
 
 def _misread(footer: parquet.FileMetaData) -> bool:
-    """Whether texts are written as differences, without compression: what Spark's reader of columns
-    then makes of them is other text, without an error (Spark 4.3)."""
+    """Whether texts are written as differences, without compression: Spark's reader of columns
+    (4.3) then returns other texts, without an error."""
     return any(
         chunk.compression == "UNCOMPRESSED" and "DELTA_BYTE_ARRAY" in chunk.encodings
         for group in range(footer.num_row_groups)
@@ -259,8 +258,8 @@ def _misread(footer: parquet.FileMetaData) -> bool:
 
 
 def encoding_of(head: bytes) -> str:
-    """How text is encoded that begins so: by its mark, or because every other byte of what it
-    begins with is NUL, or three of four."""
+    """The encoding of a text with this beginning: by its byte order mark, or because every other
+    byte, or three of four, is NUL."""
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             return name
@@ -298,7 +297,8 @@ def _unpacked(path: str, packing: str) -> tuple[bytes, bytes, bool, str]:
 
 
 class _Lines:
-    """What is to be known of the lines of a text before they are read."""
+    """What the first pass finds out about the lines of a text: whether one is too long, and whether
+    line breaks stand within quotes."""
 
     def __init__(self) -> None:
         self.breaks = False
@@ -368,9 +368,9 @@ def _looked_at(path: str, shown: str, judge: Callable[[Inspected], Judged]) -> _
 def inspected(
     spark: SparkSession, paths: Sequence[Path], judge: Callable[[Inspected], Judged]
 ) -> list[tuple[Inspected, Judged]]:
-    """Read every file to its end, and say of each what `judge` makes of it, by which its beginning
-    and end are then forgotten; raises `BadInput` if one is not whole. `judge` may be sent to
-    workers, and its answers come back from there."""
+    """Read every file to its end; returns each with the answer of `judge`, after which its
+    beginning and end are dropped. Raises `BadInput` if a file is not whole. `judge` may run in
+    workers."""
     if sum(path.stat().st_size for path in paths) <= SMALL_BYTES:
         found = [_looked_at(str(path), str(path), judge) for path in paths]
     else:
@@ -407,8 +407,8 @@ def _looked_at_by_workers(
 
 
 def check_unchanged(files: Iterable[Inspected]) -> None:
-    """Raise `BadInput` if a file is no longer what was looked at, as one that a program still
-    writes: what was read of it is not what its SHA-256 stands for."""
+    """Raise `BadInput` if a file has changed since it was looked at (a program may still write to
+    it): the rows that were read are then not those that its SHA-256 stands for."""
     for file in files:
         try:
             known = Path(file.path).stat()
@@ -420,7 +420,7 @@ def check_unchanged(files: Iterable[Inspected]) -> None:
 
 
 def cheaply_opened(spark: SparkSession) -> AbstractContextManager[None]:
-    """Meanwhile, tasks of this session take as many small files as they can well read."""
+    """Within the block, each task of this session takes many small files."""
     return setting(spark, OPEN_COST, str(OPEN_BYTES))
 
 
@@ -440,7 +440,8 @@ def linked(files: Sequence[Inspected], folder: Path) -> list[str]:
 
 
 def _copy_as_utf8(file: Inspected, target: Path) -> None:
-    """Half a character makes no UTF-8, so that its line is rejected as any other that is none."""
+    """Copy a text as UTF-8. A half character is copied so that it is no valid UTF-8: its line is
+    then rejected like any other that is not text."""
     wrapped = io.TextIOWrapper(
         opened(file.path, file.packing), file.encoding, "surrogatepass", newline=""
     )

@@ -47,12 +47,12 @@ from weft.pipeline.transforms import together
 
 AUTO = "auto"
 BAD_SHARE = 0.5
-"""guess: of a file with more bad rows than this, the format is wrong and not the rows"""
+"""guess: where a larger share of a file's rows is bad, the format is wrong and not the rows"""
 FEW_PAIRS = 200_000
-"""guess: so many pairs of names, some ten megabytes, are sent to all tasks; what the lake has is
-then looked through where it lies. More are merged with all of it."""
+"""guess: up to so many pairs of names, some ten megabytes, are sent to all tasks, which look for
+them in the lake's rows without moving these. More pairs are merged with the whole table."""
 ONE_TASK = 1 << 21
-"""guess: so many names are sorted by one task, in some hundred megabytes, sooner than by several"""
+"""guess: one task sorts up to so many names, in some hundred megabytes, sooner than several do"""
 NAMES_SENT = 1 << 20
 """guess: a dictionary of so many names, some hundred megabytes, is sent to all tasks, so that what
 is stated need not be parted and sorted by name"""
@@ -62,9 +62,9 @@ measured: most memberships are stated once or twice, so the first of two passes 
 fifth less CPU time for finding the different ones; for names see `PART_BITS`."""
 SAMPLE = 1 << 16
 MANY = SAMPLE >> 3
-"""guess: where a sample of names has so many different ones, each task would find most of them, in
-a table that no processor's cache holds; and where one name is not so much of it, they can be parted
-by name without a task that gets most of them"""
+"""guess: names are parted by name at once if a sample has more different ones than this, since each
+task would otherwise find most names, in a table larger than a processor's cache; and if no name is
+in the sample more often than this, since one task would otherwise get most rows"""
 PARTS = "spark.sql.shuffle.partitions"
 JOINED = "spark.sql.adaptive.coalescePartitions.enabled"
 PART_BITS = 19
@@ -154,8 +154,9 @@ def ingest(
     rejects_max: Most | None = None,
     events: bool = True,
 ) -> Summary:
-    """Add files to a lake; raises `BadInput`, and leaves the lake as it was, if that cannot be.
-    Without `events` only the topics of users are kept, not how often and when each is stated."""
+    """Add files to a lake. Raises `BadInput`, and leaves the lake as it was, if a file cannot be
+    read. Without `events` only the topics of users are kept, not how often and when each is stated.
+    """
     place = Location.of(lake)  # whole: workers may be in another folder
     chosen = sources.listed(paths, place.local if place.is_local else None)
     with drafted(place) as draft, TemporaryDirectory(prefix="weft-links-") as aside:
@@ -240,7 +241,7 @@ class _Ingest:
         self._draft.add_rows("sources", rows)
         quality = self._quality(judged, stated, total - before["memberships"], reasons)
         self._draft.add_rows("quality", quality.rows(self._draft.number))
-        self._step(5)  # the last moment to stop it
+        self._step(5)  # a caller can still stop the ingest here, before the commit
         self._draft.commit((self._key(each) for each in judged), rows={"memberships": total})
         after = {table: self._draft.rows(table) for table in SHAPES} | {"memberships": total}
         return Summary(self._place, judged, known, before, after, quality)
@@ -249,7 +250,7 @@ class _Ingest:
         self._watch(number, STEPS[number])
 
     def _reading(self, reading: Reading) -> str:
-        """What decides, beside format and content, what a file gives."""
+        """The options that decide, beside format and content, which rows a file gives."""
         prefixes = {"user": self._options.user_prefix, "topic": self._options.topic_prefix}
         said = [f"{what}s begin {prefix!r}" for what, prefix in prefixes.items() if prefix]
         return ", ".join([*([reading.described] if reading.described else []), *said])
@@ -431,7 +432,8 @@ class _Ingest:
 
     @contextmanager
     def _merged_once(self, rows: int) -> Iterator[None]:
-        """Meanwhile, rows are merged once they are parted by key, many of them in small parts."""
+        """Within the block, Spark merges rows only after they are parted by key; many rows go into
+        many small parts."""
         with ExitStack() as settings:
             settings.enter_context(setting(self._spark, MERGED_ONCE, "true"))
             if rows > ONE_TASK:

@@ -3,13 +3,14 @@ subscribed to it since the first edit.
 
 *XML dumps* are stub-meta-history, pages-articles, full history. A dump is cut into pages where its
 text says that one ends (`</page>` cannot stand in a page's text, where `<` is written `&lt;`), and
-each is parsed alone: one that is not well-formed is one rejected row, and those after it are read.
-Spark's own reader of XML files stops at the first. A page's revisions say which editor and when. An
-editor that is not logged in is known by address. An editor whose name was deleted is unknown: such
-revisions are rejected. A record is a page, so the `line` of a rejected row is the number of the
-page in the file; its text names the page and the revision. A dump that was cut off is known by its
-missing end, because the reader would only miss the last page. A page is held in memory with all its
-revisions, so for whole histories prefer the stub dumps, which hold no text.
+each is parsed alone: a page that is not well-formed is one rejected row, and the pages after it are
+read. Spark's own reader of XML files stops at the first such page. A page's revisions say which
+editor made them and when. An editor that is not logged in is known by address. An editor whose name
+was deleted is unknown: such revisions are rejected. A record is a page, so the `line` of a rejected
+row is the number of the page in the file; its text names the page and the revision. A dump that was
+cut off is known by its missing end, because the reader would only miss the last page. A page is
+held in memory with all its revisions, so for whole histories prefer the stub dumps, which hold no
+text.
 
 *MediaWiki history* is Wikimedia's table of all edits, moves, deletions, as lines of 70 columns.
 Only edits count (`revision`, `create`); the rest is passed over. The table names pages without

@@ -52,7 +52,7 @@ FILE = columns(file=SMALL, path=TEXT, label=TEXT)
 # What a file gave; `wrong` are those of its bad rows that speak against its format.
 COUNTED = columns(file=SMALL, rows=WHOLE, rejects=WHOLE, wrong=WHOLE)
 SHOWN = 200
-"""How much of a rejected row is kept, in characters."""
+"""How many characters of a rejected row are kept."""
 
 NOT_TEXT = "not UTF-8 text"
 NO_USER = "no user"
@@ -67,7 +67,7 @@ _FRACTION = r"^[+-]?\d{1,19}\.\d*$"
 _DATE = r"^[+-]?\d{4,7}-\d"  # an hour without a date would be one of the day of the ingest
 _MINUTES = r"([T ]\d\d:\d\d)(Z|[+-]\d\d(?::?\d\d)?)$"
 YEARS_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-"""The first and the last microsecond of the years 1 to 9999: what all readers of a time know."""
+"""The first and the last microsecond of the years 1 to 9999, the times that all readers know."""
 
 
 # --- text → lines → records -----------------------------------------------------------------------
@@ -97,7 +97,7 @@ def read_lines(spark: SparkSession, links: Sequence[str]) -> DataFrame:
 def microseconds(time: Column, unit: str = SECONDS) -> Column:
     """A time as text: a number of these units, or a date in ISO's form. Null for anything else.
 
-    What most times are comes first, because the rest is then not computed.
+    The commonest form is tried first, because the others are then not computed.
     """
     per_unit = UNITS[unit]
     whole = time.try_cast(WHOLE)
@@ -125,8 +125,8 @@ def found(
 ) -> Column:
     """One `FOUND`: a membership, or why there is none.
 
-    `problem` is what the format has against it, if it has; `text` is what to show then. Without a
-    topic it is left to the line to name one. Where a value is used twice it is computed twice, so
+    `problem` is the format's own reason against it, or null; `text` is what a reject shows. Without
+    a `topic`, file and line name the topic later. A value that is used twice is computed twice, so
     lines, of which there are many, go through `with_found`.
     """
     said = None if time is None else _said(time)
@@ -278,7 +278,7 @@ def _something() -> Column:
 def counted(staged: DataFrame, harmless: Sequence[str] = ()) -> DataFrame:
     """`STAGED` → `COUNTED`: the memberships that each file states, and its bad rows.
 
-    `harmless` are problems that a file of the right format may well have.
+    `harmless` problems also occur in files of the right format, so they are not `wrong`.
     """
     bad = F.col("problem").isNotNull()
     sums = staged.groupBy("file").agg(
@@ -350,8 +350,8 @@ class Reading(ABC):
         """The bad rows: `REJECT`."""
 
     def events(self, place: Place) -> DataFrame | None:
-        """What users did, each time that the files say so, if they say more than that users are in
-        topics: `STATED`."""
+        """What users did, once for each time that the files state it: `STATED`. None if the files
+        say no more than which users are in which topics."""
         return None
 
     def trace(self, place: Place) -> DataFrame | None:

@@ -55,9 +55,9 @@ from weft.pipeline.session import parallelism, setting
 
 JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
-NOT_PLAIN = "the user or the topic is no plain value"
+NOT_PLAIN = "the user or the topic is a list or an object"
 MORE_JSON = "more on the line than one JSON object"
-HALF = "half a character in a name"
+HALF = "a name holds half of a character (one \\u escape of two)"
 PARQUET = "parquet"
 OPEN_QUOTE = "a quote that does not end"
 
@@ -66,13 +66,13 @@ _SEPARATORS = {"csv": ",", "tsv": "\t"}
 _BAD = "_not_json"
 _FILE, _POSITION, _ENTRY = "_weft_file", "_weft_position", "_weft_entry"
 """Columns beside those of a Parquet file, which may have any other name."""
-_LINES_JOINED = 1_000  # guess: in one row; a quote that is open for longer is none
+_LINES_JOINED = 1_000  # guess: lines in one row; a quote that stays open for longer opens no cell
 _ROWS = 10_000  # at once
 _BY_COLUMN = "spark.sql.parquet.enableVectorizedReader"
 _HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
-_HEADER_LINES = 10  # guess: that names of columns take; a quote that is open for longer is none
+_HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
 _MAY_BE_MORE = r"\}[\s,]*\{|[^}\s]\s*$"
 """What a line with more than one object has somewhere; one with objects in objects may, too."""
 _HALVES = (
@@ -199,8 +199,8 @@ class QuotedRow(NamedTuple):
 def quoted_rows(lines: Iterable[str], separator: str, width: int) -> Iterator[QuotedRow]:
     """The rows of CSV whose quoted cells may hold line breaks. Runs in workers.
 
-    A row that does not come to an end, or ends with another number of cells, was begun by a quote
-    that is none: its first line is bad, and the next line begins a row.
+    If a row does not end, or ends with another number of cells, the quote that it begins with opens
+    no cell: its first line is bad, and the next line begins a row.
     """
     waiting: deque[tuple[int, str]] = deque()
     coming = enumerate(lines, 1)
@@ -243,7 +243,7 @@ def _strict_cells(text: str, separator: str) -> list[str] | None:
 
 
 def _valid(row: QuotedRow) -> QuotedRow:
-    """A row that is no UTF-8 is bad."""
+    """The row, or a bad one with a problem if its text is not UTF-8."""
     try:
         row.text.encode()
     except UnicodeEncodeError:
@@ -391,7 +391,7 @@ class JsonLines(records.Lines):
         found = super().events(place)
         if found is not None:
             return found
-        # Objects that none of the first ones is like may still have said more.
+        # Later objects may have fields that none of the first ones had.
         said = self._staged(place).transform(records.stated)
         return None if said.where(F.col("extra").isNotNull()).isEmpty() else said
 
@@ -532,7 +532,7 @@ def _time(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return F.date_format(column.cast(TimestampType()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     if isinstance(kind, NumericType):
-        # Too large for it, or infinite, is a time that is none, as NaN means that there is none.
+        # A number that is too large, or infinite, is a bad time; NaN means that there is no time.
         number = column.try_cast("decimal(38, 9)").cast(TEXT)
         return F.when(~F.isnan(column.cast("double")), F.coalesce(number, column.cast(TEXT)))
     return column.cast(TEXT)
@@ -542,7 +542,7 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
     if not file.head.startswith(MAGIC):
         raise BadInput(f"{file.path}: not Parquet: it begins with {file.beginning}")
     if not file.tail.endswith(MAGIC):
-        raise BadInput(f"{file.path}: cut off: a Parquet file that does not end as one")
+        raise BadInput(f"{file.path}: cut off: it does not end as a Parquet file does")
     held = json.loads(file.shape)
     met: set[str] = set()
     for name, _ in held:

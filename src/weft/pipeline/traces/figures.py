@@ -294,7 +294,7 @@ def held_connections(connections: DataFrame, before: DataFrame | None = None) ->
     same peers add up to (`before`)."""
     rows = connections.withColumn("step", F.when(F.col("begins"), 1).otherwise(-1))
     if before is not None:
-        # All that was open then is one change, before the others.
+        # The connections that were open before are one change, ahead of the new ones.
         opened = before.withColumnsRenamed({"latest_ns": "timestamp_ns", "open": "step"})
         rows = opened.unionByName(rows, allowMissingColumns=True)
     else:
@@ -430,7 +430,7 @@ def _milliseconds(value_ns: int | None) -> Column:
 
 
 def _of_hops(latencies: DataFrame) -> DataFrame:
-    """Quantiles: the smallest value that a share of all does not exceed."""
+    """Quantiles of hops: the smallest value that a share of all does not exceed."""
     counted = latencies.groupBy("hops").agg(F.sum("deliveries").alias("deliveries"))
     below = F.sum("deliveries").over(Window.orderBy("hops"))
     total = F.sum("deliveries").over(Window.partitionBy())
@@ -536,8 +536,8 @@ def said(figures: Mapping[str, float | None]) -> list[str]:
         ),
         (
             "parasite messages",
-            f"{number('parasites')} (and {number('parasites_routed')} routed to an access point "
-            "that was none any more)",
+            f"{number('parasites')} (and {number('parasites_routed')} routed to peers that are no "
+            "access points any more)",
         ),
         ("latency", quantiles("latency_ms", " ms")),
         ("hops", quantiles("hops", "")),
@@ -553,6 +553,7 @@ def said(figures: Mapping[str, float | None]) -> list[str]:
         ),
     ]
     if figures["without_publish"]:
-        lines.append(("of unknown events", f"{number('without_publish')} deliveries"))
+        known = "deliveries of events whose publishing is not in the trace"
+        lines.append(("not judged", f"{number('without_publish')} {known}"))
     width = max(len(name) for name, _ in lines)
     return [f"{name:<{width}}  {text}" for name, text in lines]

@@ -22,12 +22,13 @@ those before the watermark move there too, but for the last of each; connections
 
 *The archive* is files that are only added to, and read for the tables alone. If something turns up
 that belongs to a settled event (a delivery after the delay, a subscription of a peer whose file was
-found late, a LEAVE that is a peer's first word), the event is taken back out and settled again with
-it. So lateness costs time and changes no figure. What must hold is that the records of one peer are
+found late, a LEAVE that is a peer's first record of a topic), the event is taken back out and
+settled again with it. So lateness costs time and changes no figure. The records of one peer must be
 read in the order of time.
 
-*Copies before the first change.* A peer whose first word on a topic is LEAVE was subscribed before,
-one that says JOIN was not. Until it says either, copies of the topic's events are counted apart.
+*Copies before the first change.* A peer whose first record of a topic is LEAVE was subscribed
+before; one whose first is JOIN was not. Until either is read, copies of the topic's events are
+counted apart.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ _TAIL_BYTES = 1 << 16
 _LOOK_S = 0.2  # guess: how often to look whether to end
 _ENDED = "ended on request"
 _LATE_WORKER = "Python worker failed to connect back"
-"""What Spark says where the Python process that reads offsets needs more than 10 s to start, which
-no setting changes. On a busy machine it does, and the next one may not."""
-_STARTS_MAX = 20  # guess: a query that was started anew goes on from the last whole batch
+"""What Spark says if the Python process that reads offsets needs more than 10 s to start, a limit
+that no setting changes. On a busy machine that happens, and a new query may start in time."""
+_STARTS_MAX = 20  # guess: times that a query is started; a new one goes on from the last batch
 _SUBSCRIPTION = ["peer", "topic"]
 _STRAYS = ("parasites", "routed")
 _OF_EVENTS = ("events", "deliveries")
@@ -294,9 +295,11 @@ class Follower:
         if note.exists():
             found = json.loads(note.read_text())
             if found.get("trace") != asked["trace"]:
-                raise NoTrace(f"{self._out} follows {found['trace']}; name another folder")
+                raise NoTrace(f"{self._out} has tables of {found['trace']}; name another folder")
             if found != asked:
-                raise NoTrace(f"{self._out} was followed by another weft; name another folder")
+                raise NoTrace(
+                    f"{self._out} has tables of another version of weft; name another folder"
+                )
             return
         self._own.mkdir(parents=True, exist_ok=True)
         note.write_text(json.dumps(asked) + "\n")
@@ -306,7 +309,7 @@ class Follower:
     def _on_batch(self, spans: DataFrame, number: int) -> None:
         with self._batch:
             if self._ending.is_set():
-                raise InterruptedError(_ENDED)  # it was not added up, so Spark must not think so
+                raise InterruptedError(_ENDED)  # Spark must not take the batch as done
             self._latest = time.monotonic()
             states = self._own / "state"
             done = states / str(number)
@@ -393,7 +396,7 @@ class _Batch:
 
     def add(self, spans: DataFrame, delay_ns: int) -> None:
         """Write the state after these parts of the trace, and what is settled with it."""
-        # A span is a task unless told otherwise, and there is one for each peer.
+        # Without this every span would be a task, and there is a span for each peer.
         at_once = pieces.TASKS_PER_CORE * parallelism(self._spark)
         pieces.add_up(spans.coalesce(at_once), self._fresh)
         new = {

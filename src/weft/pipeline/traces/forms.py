@@ -1,4 +1,4 @@
-"""Traces in the forms of others: go-libp2p-pubsub's JSON and protobuf, and weft's own lines.
+"""Traces in three forms: go-libp2p-pubsub's JSON and protobuf, and weft's own lines.
 
 All three hold records of the same shape (`libp2p`). Ids are bytes there, which each form spells in
 its own way: Go's JSON in base64; weft's lines as libp2p's text form of a peer id (base58) and as
@@ -240,7 +240,7 @@ def _read_one(
 
 
 def is_protobuf(file: str) -> bool:
-    """By its name."""
+    """Whether a file is protobuf, by its name."""
     return file.endswith(PROTOBUF_SUFFIXES)
 
 

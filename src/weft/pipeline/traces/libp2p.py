@@ -26,7 +26,7 @@ NEWER_TYPES = {"ON_NEW_OUTBOUND_STREAM": ADD_PEER, "ON_CLOSED_OUTBOUND_STREAM": 
 NEWER_NAMES = {ADD_PEER: "onNewOutboundStream", REMOVE_PEER: "onClosedOutboundStream"}
 """What version 0.16 calls two types of records, and the objects with their fields."""
 RECORD_BYTES_MAX = 16 << 20
-"""guess: no tracer's record is a hundredth of that; what says so is no trace."""
+"""guess: no tracer's record has a hundredth of that; a file that says so is no trace."""
 PEER_BYTES_MAX = 128
 """guess: libp2p's peer ids are hashes, or keys of up to 42 bytes."""
 

@@ -64,7 +64,7 @@ PIECES: Mapping[str, StructType] = {
     "receipts": RECEIPT_PIECE,
 }
 WEIGHTS = (10.0, *(1.0 for _ in range(2 + len(TABLES))))
-"""About how the time of a long trace goes to the steps; the first is reading it."""
+"""The shares of the steps in the time of a long trace, about; the first step reads it."""
 STEPS = len(WEIGHTS)
 FRESH = "fresh"
 """Where tasks put what they add up, within the folder of the pieces."""
@@ -160,7 +160,8 @@ def write_tables(
         done()
         return tables.read(small, out / name, TABLES[name])
 
-    # What grows with the number of deliveries. Merging what is merged changes nothing.
+    # Tables that grow with the number of deliveries. Pieces of a follower are merged already, and
+    # merging them again changes nothing.
     publishes = piece("publishes", spark)
     # Parted by event they need not be parted again, neither for peers nor for topics.
     deliveries = piece("deliveries", spark).repartition("message")
@@ -182,7 +183,7 @@ def write_tables(
     quantiles = figures.quantiles(latencies, exact)
     placed.unpersist()
 
-    # What does not.
+    # Tables that do not grow with the number of deliveries.
     histories = pieces.histories(piece("changes"))
     traffic = piece("traffic")
     number = events.agg(F.sum(F.col("delivered") + F.col("others")).alias("number"))

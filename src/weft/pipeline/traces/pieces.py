@@ -391,7 +391,7 @@ class Sums:
             self._parts[name].append(table)
 
     def tables(self) -> dict[str, Table]:
-        """All of it; nothing if nothing was added."""
+        """The pieces of all batches by name; none if no batch was added."""
         found = {
             name: pyarrow.concat_tables(tables) for name, tables in self._parts.items() if tables
         }
@@ -463,7 +463,7 @@ def strays(times: str) -> Column:
         F.col("changes"),
         lambda change: (change["timestamp_ns"] > first) & (change["timestamp_ns"] <= last),
     )
-    # Mostly nothing changes meanwhile, and one answer is that for all.
+    # Mostly no subscription changes meanwhile, and one answer holds for all times.
     steady = F.coalesce(F.size(between), F.lit(0)) == 0
     single = F.when(subscribed(last), 0).otherwise(F.size(times))
     return F.when(steady, single).otherwise(F.size(F.filter(times, lambda at: ~subscribed(at))))

@@ -1,8 +1,8 @@
 """Where a trace is, and what its lines say in one shape.
 
-A trace is files of JSON lines or of protobuf, whose records become lines of Go's JSON first,
-Parquet in the same shape, or a lake. weft and go-libp2p-pubsub's
-JSON tracer differ little. weft writes the type of a record as its name, ids as text and one topic;
+A trace is files of JSON lines, files of protobuf (whose records become lines of Go's JSON first),
+Parquet files in the same shape, or a lake. weft and go-libp2p-pubsub's JSON tracer differ little:
+weft writes the type of a record as its name, ids as text and one topic;
 go-libp2p-pubsub writes the type as its number, ids as base64 (kept as they are) and, in older
 versions, a list of topics. Its RPCs have no kind and no size: what they hold names their kind here.
 
