@@ -96,7 +96,7 @@ async def test_what_is_wrong_is_said() -> None:
         await one.dht.stop_providing(b"some key")
 
 
-async def test_it_is_off_unless_asked_for() -> None:
+async def test_the_dht_is_off_unless_it_is_asked_for() -> None:
     async with weft.Peer.open() as peer:
         with pytest.raises(UsageError, match=r"protocol\.dht\.enabled"):
             await peer.dht.get(block_key(b""))
