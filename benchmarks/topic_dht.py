@@ -2,11 +2,11 @@
 
     ./weft bench topic-dht --json
 
-Two ways. *arrays*: 10⁴ peers, 10³ topics of Zipf 0.7, 2·10⁵ subscriptions in the engine, whose
-kernels decide as the rules do. *machines*: the peers' own state machines in virtual time, fewer of
-them, because what is asked of the protocol must be asked of the protocol: whether anybody is sent
-what it did not ask for, which arrays cannot show. Each figure at the top is the worse of the two
-where both have it; `arrays` and `machines` hold them apart.
+It measures in two ways. *arrays*: 10⁴ peers, 10³ topics of Zipf 0.7 and 2·10⁵ subscriptions in the
+engine, whose kernels decide as the rules do. *machines*: the peers' own state machines in virtual
+time. They are fewer, but only they show whether a peer is sent an event it did not ask for. Where
+both ways have a figure, the one at the top is the worse of the two; `arrays` and `machines` hold
+the figures of each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Shape = dict[str, Any]
 
 
 def bound_of(members: int) -> float:
-    """The rounds that are allowed."""
+    """The most rounds that an event may take in a topic of so many members."""
     return 1.5 * math.log2(members) + 3
 
 
@@ -213,7 +213,7 @@ def crash_roots(shape: Shape, seed: int) -> dict[str, Any]:
 
 
 def summary(arrays: dict[str, Any], machines: dict[str, Any], roots: dict[str, Any]) -> Shape:
-    """The worse of the two for each figure."""
+    """For each figure the worse of the two ways."""
     wider = max(arrays, machines, key=lambda one: one["rounds_max"])
     periods = [arrays["stabilise_periods"], machines["stabilise_periods"]]
     figures: dict[str, Any] = {

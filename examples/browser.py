@@ -1,4 +1,4 @@
-"""Looks through what a store holds, without a network: topics, events, and what one follows.
+"""Looks through what a store holds, without a network: topics, events, and the events before one.
 
 python examples/browser.py STORE.db                the topics
 python examples/browser.py STORE.db /orders        the latest events

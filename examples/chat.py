@@ -3,7 +3,7 @@
     python examples/chat.py ANN
     python examples/chat.py BEN ADDRESS      the address that Ann's prints
 
-What is typed goes to everybody; whoever joined first may leave, and the others go on.
+What is typed goes to everybody. The peer that was first may leave; the others go on.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 The page of weft (`weft web`) sends each event with an `id`. When the connection breaks, or this
 program is started again, it tells the last one it has printed, and the events after it come from
-the store. The id is kept in a file beside this program's output: `subscriber.id`. If nobody knows
-that place any more, weft says so with the event `lost`, and this program forgets it.
+the store. The id is kept in a file beside this program's output: `subscriber.id`. If no store
+holds that place any more, weft says so with the event `lost`, and this program forgets it.
 """
 
 from __future__ import annotations

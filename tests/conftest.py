@@ -65,12 +65,12 @@ SLOW = (
     "protocol/history/test_history_reader.py"
     "::test_whatever_is_lost_with_little_room_everything_comes_in_the_end",
     "protocol/history/test_history_reader.py"
-    "::test_whose_head_nobody_has_does_not_read_everything_again",
+    "::test_a_reader_whose_head_nobody_has_does_not_read_everything_again",
     "protocol/kademlia/test_kademlia_kademlia_hostile.py::test_no_conversation_hurts",
     "protocol/pulsar/test_pulsar_pulsar_fuzz.py",
     "protocol/pulsar/test_pulsar_pulsar_woods.py",
     "protocol/tera/test_tera_access_points_adverts.py::test_a_cycle_of_a_peer_with_very_many_topics_costs_little",
-    "protocol/tera/test_tera_access_points_adverts.py::test_and_a_message_to_it_touches_one_topic",
+    "protocol/tera/test_tera_access_points_adverts.py::test_a_message_to_a_peer_with_very_many_topics_touches_one_topic",
     "protocol/tera/test_tera_size.py",
     "protocol/tera/test_tera_stan.py",
     "protocol/test_protocol_peer_fuzz.py",

@@ -73,7 +73,8 @@ def test_peer_ids_in_the_form_of_a_cid_are_read() -> None:
     text = str(CID("base32", 1, "libp2p-key", key))
     assert text.startswith("bafz") and parse_peer(text) == peer
     assert parse_contact(f"/ip4/127.0.0.1/tcp/4001/p2p/{text}").peer == peer
-    for wrong in (text[:-4], text.upper(), cid_text(cid_of(b"a block")), "baf"):
+    raw = str(CID("base32", 1, "raw", key))  # the key's bytes as something else than a key
+    for wrong in (text[:-4], text.upper(), raw, cid_text(cid_of(b"a block")), "baf"):
         with pytest.raises(BadId):
             parse_peer(wrong)
 

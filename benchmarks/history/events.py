@@ -1,4 +1,4 @@
-"""Signed events to measure with: one topic, three publishers who fork and join."""
+"""Signed events to measure with: one topic, three publishers that fork and join."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """kill -9 at random points: no receipted event lost, no stream corrupted.
 
-    python -m benchmarks.history.kills --kills 200
+    PYTHONPATH=src:. python -m benchmarks.history.kills --kills 200
 
 A process stores events and prints a receipt for each; it is killed by SIGKILL at a random point (at
 its start, amid a commit, amid pruning), started again on the same file, killed again. After every

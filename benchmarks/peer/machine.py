@@ -55,7 +55,7 @@ def describe() -> dict[str, Any]:
 
 
 def proportional_set_kb(pid: int) -> int:
-    """Memory of a process in kB, shared pages divided by those who share them (Linux's PSS)."""
+    """Memory of a process in kB; each process of a shared page counts its part (Linux's PSS)."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])

@@ -67,7 +67,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 class Counting(asyncio.Protocol):
-    """Counts bytes and wakes whoever waits for a number of them."""
+    """Counts bytes and wakes the task that waits for a number of them."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

@@ -59,7 +59,6 @@ class Swarm:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.members: list[Member] = []
-        self.published = 0  # kept by whoever publishes
         self.watch: Callable[[Member, weft.Notification], None] | None = None  # of every arrival
         self._stack = AsyncExitStack()
         self._readers: list[asyncio.Task[None]] = []

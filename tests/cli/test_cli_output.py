@@ -57,7 +57,7 @@ def test_a_terminal_is_not_told_what_to_do(store: Path) -> None:
     assert b"\x1b" not in on_a_terminal("history", SPORTS, "--store", str(store), "--json")
 
 
-def test_it_is_where_the_user_asks_for_it(store: Path) -> None:
+def test_a_terminal_gets_payloads_as_they_are_where_the_user_asks_for_them(store: Path) -> None:
     said = on_a_terminal("history", SPORTS, "--store", str(store), "--raw")
     assert said == EVIL.replace(b"\n", b"\r\n") + b"\r\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from signed_kit import ANNA, NOW_MS, SPORTS
@@ -29,8 +29,8 @@ payloads = st.binary() | st.binary().map(lambda rest: MARK + rest)
 
 @given(headers, payloads)
 def test_what_is_wrapped_comes_out(given: dict[str, str], payload: bytes) -> None:
-    if not problem(given):
-        assert unwrap(wrap(given, payload)) == (given, payload)
+    assume(not problem(given))
+    assert unwrap(wrap(given, payload)) == (given, payload)
 
 
 def test_what_has_no_headers_travels_as_it_is() -> None:
@@ -68,7 +68,7 @@ def test_too_many_in_an_envelope_or_a_document_are_none() -> None:
     assert in_metadata(as_metadata(many)) == {}
 
 
-def test_they_are_signed_with_the_event() -> None:
+def test_headers_are_signed_with_the_event() -> None:
     full = {str(number): "x" * 100 for number in range(HEADERS_MAX)}
     for written in ({"kind": "order"}, full):
         sealed = seal_event(

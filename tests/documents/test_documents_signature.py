@@ -21,8 +21,10 @@ def test_a_verdict_is_about_the_key_the_signature_and_what_was_signed() -> None:
             assert not verified(KEY, SIGNATURE, b"not said")
             assert not verified(other, SIGNATURE, b"said")
             assert not verified(KEY, bytes(SIGNATURE_BYTES), b"said")
-            assert not verified(KEY, b"", b"said")
-    assert len(verdicts) == 5
+            assert not verified(KEY, b"", SIGNATURE + b"said")
+            assert not verified(KEY, SIGNATURE + b"sa", b"id")
+            assert not verified(PeerId(_PUBLIC[:-1]), SIGNATURE, b"said")
+    assert len(verdicts) == 7
 
 
 def test_what_is_remembered_is_not_verified_again_and_only_while_it_lasts() -> None:

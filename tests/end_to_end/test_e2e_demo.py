@@ -135,7 +135,7 @@ def test_a_swarm_says_when_it_has_settled_and_leaves() -> None:
         assert swarm.group_is_gone()
 
 
-def test_and_says_so_when_it_has_not() -> None:
+def test_a_swarm_says_when_it_has_not_settled() -> None:
     with started("swarm", "--peers", "6", "--subscribe", "/chat", "--settle", "0.001") as swarm:
         swarm.until_error("not settled within 0.001 s")
         assert swarm.end() == 1

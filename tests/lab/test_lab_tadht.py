@@ -63,7 +63,7 @@ def test_copies_are_counted_alike_everywhere() -> None:
 # --- over arrays ----------------------------------------------------------------------------------
 
 
-def test_costs_are_per_member_of_those_who_gossip(spark: SparkSession) -> None:
+def test_costs_are_per_member_of_those_that_gossip(spark: SparkSession) -> None:
     def event(scheme: str, mode: str, members: int, payloads: int) -> dict[str, Any]:
         numbers = {"members": members, "forwarders": 4, "payloads": payloads, "calls": members}
         return {"seed": 1, "scheme": scheme, "mode": mode, **numbers, "missed": 1}

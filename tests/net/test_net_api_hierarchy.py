@@ -110,7 +110,7 @@ async def test_several_topics_climb_together_and_are_not_too_many() -> None:
         assert (await publisher.publish("/x" * 20, b"deep, in no hierarchy")).topic == "/x" * 20
 
 
-async def test_who_leaves_at_once_has_published_at_every_level() -> None:
+async def test_a_peer_that_leaves_at_once_has_published_at_every_level() -> None:
     """The receipt is that of the event's own topic, which this peer is in; finding somebody above
     takes a lookup, and leaving waits for it."""
     patient = replace(CONFIG, network=Network(leave_timeout_ms=60_000))

@@ -66,7 +66,8 @@ async def test_files_that_cannot_be_are_named(name: str, tmp_path: Path) -> None
 async def test_timeouts_that_no_clock_counts_to_are_for_ever() -> None:
     async with weft.Peer.open() as peer:
         for seconds in (math.inf, 10**400, 1e300):
-            await peer.publish("/x", b"", confirm="accepted", timeout=seconds)
+            receipt = await peer.publish("/x", b"", confirm="accepted", timeout=seconds)
+            assert receipt.outcome == "queued"
 
 
 Use = Callable[[weft.Peer], Awaitable[object] | object]
@@ -112,7 +113,9 @@ async def test_what_cannot_be_used_is_an_error_of_ours(use: Use) -> None:
 
 
 @pytest.mark.parametrize("use", DHT)
-async def test_so_it_is_in_the_dht(use: Callable[[Dht], Awaitable[object]]) -> None:
+async def test_what_cannot_be_used_in_the_dht_is_an_error_of_ours(
+    use: Callable[[Dht], Awaitable[object]],
+) -> None:
     async with weft.Peer.open(routing="topic-dht") as peer:
         with pytest.raises(weft.UsageError):
             await use(peer.dht)

@@ -128,6 +128,20 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
         Network(handshakes_max=10)
 
 
+def test_limits_that_just_agree_are_taken() -> None:
+    size = 1 << 20
+    Network(
+        frame_bytes_max=size,
+        unfinished_bytes_max=size,
+        queue_soft_bytes=size,
+        queue_hard_bytes=size,
+        queue_stranger_bytes=size,
+        queue_strangers_bytes=size,
+        handshakes_per_ip_max=10,
+        handshakes_max=10,
+    )
+
+
 # --- where to listen ------------------------------------------------------------------------------
 
 

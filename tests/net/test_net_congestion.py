@@ -299,6 +299,7 @@ async def test_only_the_connection_that_brings_the_events_waits() -> None:
         await until(lambda: len(sub) > 100)
         c.ping(b, 2)
         await until(lambda: b.machine.nonces == [1, 2])
+        assert b.count("reads_held") == 1
 
 
 async def test_after_its_patience_a_full_subscription_drops_and_counts(tmp_path: Path) -> None:

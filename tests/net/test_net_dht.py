@@ -10,11 +10,12 @@ import pytest
 import weft
 from net_kit import PATIENCE_S, until
 from swarm_kit import command, together
-from weft.ids import parse_contact
+from weft.ids import cid_of, cid_text, parse_cid, parse_contact
 from weft.net.config import Network
-from weft.net.errors import UsageError
+from weft.net.errors import HistoryError, UsageError
 from weft.protocol import config as protocol
 from weft.rules.prefix import block_key, closest, location_of
+from weft.store.memory import MemoryStore
 
 CONFIG = weft.Config(
     network=Network(leave_timeout_ms=1_000),
@@ -30,6 +31,10 @@ PEERS = 19
 
 def contacts(peer: weft.Peer) -> int:
     return int(peer.status()["dht"]["contacts"])  # type: ignore[index]
+
+
+def values(peer: weft.Peer) -> int:
+    return int(peer.status()["dht"]["values"])  # type: ignore[index]
 
 
 async def test_twenty_peers_hold_and_find_and_survive_a_kill(
@@ -78,6 +83,21 @@ async def test_twenty_peers_hold_and_find_and_survive_a_kill(
         assert await peers[8].dht.get(another) == b"after the kill"
 
 
+async def test_a_path_leads_through_blocks_that_only_other_peers_hold() -> None:
+    async with (
+        weft.Peer.open(config=CONFIG, store=MemoryStore()) as owner,
+        weft.Peer.open(config=CONFIG, store=MemoryStore(), join=[owner.address]) as reader,
+    ):
+        await until(lambda: contacts(reader) and contacts(owner), "tables to fill")
+        first = await owner.owned.create("/sports")
+        last = await owner.owned.add_subtopic("/sports", "football")
+        await until(lambda: values(owner) >= 3, "both versions and the record")
+        assert not any(map(reader.history.store.get, (parse_cid(first), parse_cid(last))))
+        assert await reader.history.get(f"{last}/parent/name") == "/sports"
+        with pytest.raises(HistoryError, match="is not to be had"):
+            await reader.history.get(f"{cid_text(cid_of(b'nothing'))}/name")
+
+
 async def test_what_is_wrong_is_said() -> None:
     async with together(2, config=CONFIG) as (one, other):
         await until(lambda: contacts(one) and contacts(other), "the two to meet")
@@ -96,7 +116,7 @@ async def test_what_is_wrong_is_said() -> None:
         await one.dht.stop_providing(b"some key")
 
 
-async def test_it_is_off_unless_asked_for() -> None:
+async def test_the_dht_is_off_unless_it_is_asked_for() -> None:
     async with weft.Peer.open() as peer:
         with pytest.raises(UsageError, match=r"protocol\.dht\.enabled"):
             await peer.dht.get(block_key(b""))

@@ -90,7 +90,7 @@ async def test_a_reader_far_behind_is_spared_payloads_until_it_is_level(
                 assert (await anext(sub)).payload == b"level"
 
 
-async def test_who_reads_slowly_gets_the_rest_from_the_store(
+async def test_a_slow_reader_gets_the_rest_from_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More comes while the past is read than may wait for the reader."""

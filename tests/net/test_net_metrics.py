@@ -89,6 +89,14 @@ async def test_latencies_and_sizes_are_histograms() -> None:
     assert latency["weft_delivery_seconds_sum"] > 0
 
 
+def test_events_that_come_together_count_by_their_own_sizes() -> None:
+    counters = Counters()
+    counters.observe(-1.0, [16, 300, 16])
+    counters.observe(0.5, [16, 16])
+    assert (counters.sizes.total, counters.latencies.total) == (364, 1.0)
+    assert dict(counters.sizes.cumulated())["16.0"] == 4
+
+
 async def test_only_what_a_subscription_wants_counts_as_delivered() -> None:
     async with weft.Peer.open() as peer:
         others = await peer.subscribe("/x", own=False)

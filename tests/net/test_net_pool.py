@@ -8,8 +8,6 @@ import socket
 import pytest
 
 from net_kit import (
-    Node,
-    Scripted,
     caller,
     node,
     ordered_identities,
@@ -29,7 +27,7 @@ from weft.protocol.liveness import Ping
 NUMBERS = list(range(300))
 
 
-async def test_who_was_accepted_while_the_peer_closed_is_turned_away() -> None:
+async def test_a_caller_that_the_pool_accepted_while_it_closed_is_turned_away() -> None:
     async with node() as a:
         pool = a.runtime.pool
     here, there = socket.socketpair()
@@ -160,7 +158,7 @@ async def test_a_held_connection_stays_until_it_is_released() -> None:
         assert b.machine.lost == []
 
 
-async def test_a_goodbye_on_a_held_connection_is_a_loss_for_who_holds_it() -> None:
+async def test_a_goodbye_on_a_held_connection_is_a_loss_for_the_peer_that_holds_it() -> None:
     async with node(quick(idle_ms=150)) as a, node() as b:
         b.do(seam.Hold(a.me))
         a.ping(b, 1)
@@ -380,15 +378,6 @@ async def test_dials_are_counted_by_the_message_that_they_are_made_for() -> None
         await until(lambda: b.machine.nonces == [1, 2] and c.machine.nonces == [3])
         assert a.count("dials") == 2
         assert a.count("dials_for_ping") == a.count("dials_for_payload") == 1
-
-
-async def test_a_scripted_machine_satisfies_the_seam() -> None:
-    machine: seam.Machine = Scripted()
-    assert machine.handle(seam.Started(1), 0) == []
-    async with node() as a:
-        assert isinstance(a, Node)
-        [started] = a.machine.facts
-        assert isinstance(started, seam.Started) and started.incarnation == 1
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux has it")

@@ -146,7 +146,7 @@ async def test_the_answer_to_a_cancelled_publish_is_ignored() -> None:
         assert a.count("handler_errors") == 0
 
 
-async def test_closing_before_a_topic_is_joined_is_an_error_for_who_waits() -> None:
+async def test_closing_before_a_topic_is_joined_is_an_error_for_a_waiting_subscriber() -> None:
     async with node() as a:  # whose machine never answers
         sub = a.runtime.subscribe(TOPIC)
         waiting = asyncio.ensure_future(asyncio.gather(sub))

@@ -158,6 +158,20 @@ async def test_a_block_that_is_cancelled_before_it_begins_leaves_its_topic() -> 
     assert sub.closed and door.left == ["/a"]
 
 
+async def test_a_subscription_is_joined_once_the_last_of_its_topics_is() -> None:
+    sub = weft.Subscription(Topic("/a"), Network(), shared_timers(), Silent())
+    sub.enter(Topic("/a"))
+    sub.enter(Topic("/b"))
+    joined = asyncio.ensure_future(sub)
+    sub.answered(Topic("/a"), "joined")
+    for _ in range(4):
+        await turn()
+    assert not joined.done()
+    sub.answered(Topic("/b"), "instantiated")
+    assert await joined is sub
+    assert sub.outcomes == {"/a": "joined", "/b": "instantiated"}
+
+
 async def test_a_topic_stays_while_another_subscription_has_it() -> None:
     async with swarm(1) as (peer,):
         many, one = await peer.subscribe(["/a", "/b"]), await peer.subscribe("/a")

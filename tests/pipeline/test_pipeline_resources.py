@@ -60,7 +60,7 @@ def test_the_folder_is_gone_afterwards_also_after_an_error(base: Path) -> None:
     assert list(base.iterdir()) == []
 
 
-def test_it_is_gone_although_somebody_still_wrote(
+def test_the_folder_is_gone_although_somebody_still_wrote(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempts find the folder in use."""

@@ -128,7 +128,7 @@ def test_events_that_climb_where_nobody_was_found_share_the_next_lookup() -> Non
     assert len(walks(climb(rig, 40))) > 0  # after a while the first one looks at once
 
 
-def test_whoever_subscribes_meanwhile_gets_them() -> None:
+def test_a_peer_that_subscribes_meanwhile_gets_events_that_climb() -> None:
     rig = outsider()
     climb(rig, 10)
     rig.hear(6, Advertisement([Advert(T, 2, 1)]))
@@ -145,7 +145,7 @@ def test_an_event_published_there_itself_does_not_wait_and_takes_the_others_alon
     assert walks(rig.wait(2_000)) == []
 
 
-def test_who_leaves_gives_up_what_waits() -> None:
+def test_a_peer_that_leaves_gives_up_events_that_climb() -> None:
     rig = outsider()
     climb(rig, 10)
     assert (11, "dropped") in answers(rig.do(seam.Leave()))
@@ -162,7 +162,7 @@ def test_a_subscriber_above_learns_where_it_was_published(topic: Topic) -> None:
     assert told(effects, Payload) == [3]
 
 
-def test_a_reference_tells_it_too() -> None:
+def test_a_reference_tells_where_its_event_was_published() -> None:
     rig = member(B, T)
     assert notes(rig.hear(2, Payload(B, event(*LEVELS, in_topic=B), 1))) == [(B, None)]
     one = event(*LEVELS)

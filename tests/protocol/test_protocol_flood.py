@@ -28,8 +28,10 @@ def test_an_event_goes_on_to_all_neighbours_but_where_it_came_from() -> None:
     assert answers(rig.subscribe()) == [(1, "joined")]
     taken = rig.hear(3, Payload(T, event(4, 2), 1))
     assert delivered(taken) == [(4, 2)] and told(taken, Payload) == [2]
+    assert rig.peer.counters["duplicates"] == 0
     again = rig.hear(2, Payload(T, event(4, 2), 1))
     assert delivered(again) == [] and told(again, Payload) == []
+    assert rig.peer.counters["duplicates"] == 1
 
 
 def test_an_event_waits_for_neighbours() -> None:

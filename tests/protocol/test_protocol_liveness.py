@@ -46,7 +46,7 @@ def test_any_message_is_a_sign_of_life(message: m.AnyMessage) -> None:
     assert pings == []
 
 
-def test_who_leaves_pings_unanswered_is_lost() -> None:
+def test_a_peer_that_leaves_pings_unanswered_is_lost() -> None:
     rig = member(2, 3)
     effects: list[seam.Effect] = []
     while not any(isinstance(e, seam.Disconnect) for e in effects):
@@ -60,7 +60,7 @@ def test_who_leaves_pings_unanswered_is_lost() -> None:
     assert rig.peer.counters["peers_silent"] == 1
 
 
-def test_who_answers_stays() -> None:
+def test_a_peer_that_answers_stays() -> None:
     rig = member(2)
     for _ in range(100):
         for to, ping in sent(rig.wait(1_000), Ping):
@@ -167,7 +167,7 @@ def test_a_linked_peer_that_an_event_went_to_is_noticed_dead_within_five_seconds
     assert linked(rig) == [3]
 
 
-def test_and_one_that_an_event_came_from() -> None:
+def test_a_linked_peer_that_an_event_came_from_is_noticed_dead_within_five_seconds() -> None:
     rig = member(2, 3)
     rig.hear(2, Payload(T, event(2, 1), 1))
     for _ in range(55):
@@ -263,7 +263,7 @@ def test_names_that_are_nobodys_do_not_have_all_others_pinged_again_and_again() 
     assert 1 <= pings_of_5_as_names_are_lost(rig, 20) <= 5
 
 
-def test_but_a_linked_peer_that_is_lost_has_all_others_looked_at_at_once() -> None:
+def test_a_linked_peer_that_is_lost_has_all_others_looked_at_at_once() -> None:
     rig = member()
     rig.meet(5)
     pings_of_5_as_names_are_lost(rig, 20)
@@ -307,7 +307,7 @@ def test_the_longer_a_peer_is_silent_the_rarer_it_is_pinged() -> None:
     assert 0 < pings[-1] < pings[0]
 
 
-def test_and_is_given_up_at_last() -> None:
+def test_a_silent_peer_is_given_up_at_last() -> None:
     rig = member(2)
     rig.publish()
     rig.wait(5_000 + rig.peer.config.dissemination.recent_ms + 5_000)

@@ -139,7 +139,7 @@ def test_in_a_topic_the_newcomer_of_a_walk_is_taken_in_when_it_says_that_it_is_a
     assert {8, 9} <= {*topic_view(rig)}
 
 
-def test_and_one_that_another_named_is_not() -> None:
+def test_in_a_topic_the_newcomer_of_a_walk_is_left_out_when_it_says_that_it_is_none() -> None:
     rig, question = walked_in_topic()
     rig.hear(9, ShuffleReply(T, question.tick, [], NO_NEWS, member=False))
     assert 9 not in topic_view(rig)
@@ -200,7 +200,7 @@ def test_the_reply_fills_the_view() -> None:
     assert len(after) == 4
 
 
-def test_who_answered_comes_back_while_there_is_room() -> None:
+def test_a_peer_that_answered_comes_back_while_there_is_room() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
     [(to, request)] = sent(rig.cycle(), ShuffleRequest)
@@ -209,7 +209,7 @@ def test_who_answered_comes_back_while_there_is_room() -> None:
     assert view(rig) == [2]
 
 
-def test_who_is_being_asked_still_counts_as_a_neighbour_in_an_overlay_of_two() -> None:
+def test_a_peer_that_is_being_asked_still_counts_as_a_neighbour_in_an_overlay_of_two() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2)
     rig.cycle()
@@ -217,7 +217,7 @@ def test_who_is_being_asked_still_counts_as_a_neighbour_in_an_overlay_of_two() -
     assert told(rig.publish(), LookupWalk) == [2]
 
 
-def test_who_does_not_answer_is_dropped() -> None:
+def test_a_peer_that_does_not_answer_is_dropped() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3)
     [(silent, request)] = sent(rig.cycle(), ShuffleRequest)
@@ -304,7 +304,7 @@ def test_a_peer_that_moved_is_known_by_its_new_address() -> None:
 # --- losing and finding neighbours --------------------------------------------------------------
 
 
-def test_who_said_goodbye_or_broke_off_is_dropped() -> None:
+def test_a_peer_that_said_goodbye_or_broke_off_is_dropped() -> None:
     rig = Rig(1, SMALL)
     rig.meet(2, 3, 4)
     rig.lose(2)

@@ -32,7 +32,7 @@ def test_a_peer_asks_those_it_was_told_of() -> None:
     assert len(timers(rig.start, "rejoin")) == 1
 
 
-def test_it_asks_a_few_of_many_and_never_itself() -> None:
+def test_a_newcomer_asks_a_few_of_many_and_never_itself() -> None:
     rig = Rig(1, join=(1, 2, 3, 4, 5, 6, 7))
     asked = told(rig.start, JoinRequest)
     assert len(asked) == len(set(asked)) == 3
@@ -57,7 +57,7 @@ def test_pauses_between_attempts_to_enter_grow_up_to_a_cycle() -> None:
     assert len(told(effects, JoinRequest)) < 30
 
 
-def test_once_in_the_pauses_start_over() -> None:
+def test_once_a_peer_has_entered_its_pauses_start_over() -> None:
     rig = Rig(1, join=(2,))
     rig.wait(60_000)
     rig.meet(2)
@@ -77,7 +77,7 @@ def answer_exchanges(rig: Rig, effects: list[seam.Effect]) -> None:
         rig.hear(to, ShuffleReply(request.topic, request.tick, []))
 
 
-def test_and_by_those_it_met() -> None:
+def test_without_neighbours_a_peer_enters_again_by_those_it_met() -> None:
     rig = Rig(1)
     rig.meet(2, 3, 4)
     for _ in range(60):
@@ -87,7 +87,7 @@ def test_and_by_those_it_met() -> None:
     assert told(rig.lose(4), JoinRequest) == [2, 3, 4]
 
 
-def test_who_was_forgotten_is_looked_up_from_time_to_time() -> None:
+def test_a_peer_that_was_forgotten_is_looked_up_from_time_to_time() -> None:
     rig = Rig(1)
     rig.meet(2, 3, 4)
     for _ in range(60):
@@ -163,13 +163,13 @@ def test_a_peer_whose_request_was_lost_asks_again_though_others_entered_by_it() 
     assert told(rig.wait_for("rejoin"), JoinRequest) == [2]
 
 
-def test_with_enough_neighbours_it_does_not() -> None:
+def test_a_peer_with_enough_neighbours_does_not_ask_again() -> None:
     rig = Rig(1, join=(2,))
     rig.meet(3, 4, 5)
     assert told(rig.wait_for("rejoin"), JoinRequest) == []
 
 
-def test_and_if_those_are_silent_by_those_it_was_told_of() -> None:
+def test_where_those_it_met_are_silent_a_peer_enters_by_those_it_was_told_of() -> None:
     config = Config(cyclon=Cyclon(view_size=2, shuffle_length=2))
     rig = Rig(1, config)
     rig.meet(2, 3)
@@ -190,7 +190,7 @@ def test_a_peer_without_neighbours_takes_in_one_that_looks_for_it() -> None:
     assert rig.peer.general.contacts() == [contact(5)]
 
 
-def test_who_was_asked_is_not_asked_again_before_the_request_has_left() -> None:
+def test_a_peer_that_was_asked_is_not_asked_again_before_the_request_has_left() -> None:
     rig = Rig(1, join=(2,))
     rig.do(seam.Stalled(contact(2).peer))
     assert told(rig.wait(5_000), JoinRequest) == []

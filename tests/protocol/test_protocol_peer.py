@@ -152,7 +152,7 @@ def test_a_subscription_made_while_entering_waits_for_the_network() -> None:
     assert told(rig.hear(2, welcome), LookupWalk) == [2]
 
 
-def test_but_not_for_ever() -> None:
+def test_a_subscription_made_while_entering_does_not_wait_for_ever() -> None:
     rig = Rig(1, join=(2,))
     rig.subscribe()
     assert answers(rig.wait(8_000)) == [(1, "instantiated")]

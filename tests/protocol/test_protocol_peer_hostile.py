@@ -177,7 +177,7 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
     assert walk(66, 1_000)
 
 
-def test_who_asks_again_and_again_to_join_has_others_do_nothing_more() -> None:
+def test_a_peer_that_asks_again_and_again_to_join_has_others_do_nothing_more() -> None:
     """Its first request starts the walks of a newcomer; the others cost it and the peer it asks."""
     rig = member(2, 3, 4, 5)
     rig.meet(2, 3, 4, 5, 6)

@@ -61,7 +61,7 @@ def test_whatever_the_routing_every_kind_of_message_is_handled(routing: c.Routin
 
 
 @pytest.mark.parametrize("message", UNWELCOME, ids=lambda message: type(message).__name__)
-def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
+def test_a_peer_that_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     rig = Rig(1)
     assert everything_sent(rig.hear(2, message)) == [(2, LeaveNotice(T))]
     assert rig.peer.counters["not_subscribed"] == 1

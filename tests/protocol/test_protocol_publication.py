@@ -275,13 +275,13 @@ def test_after_losses_others_are_asked_for_some_minutes_more(second: bool) -> No
     assert lookups_s(rig) == [5, 10, 40, 100, 220]
 
 
-def test_and_so_they_are_if_no_second_one_has_it() -> None:
+def test_others_are_asked_for_some_minutes_more_if_no_second_one_has_it() -> None:
     """A liar was all that a cut left to ask, and no peer counted as lost yet."""
     rig = with_others()
     assert lookups_s(rig) == [5, 10, 40, 100, 220]
 
 
-def test_and_for_as_long_as_members_hold_events() -> None:
+def test_others_are_asked_for_as_long_as_members_hold_events() -> None:
     """Campaign seed 271167848396259: a cut of eleven minutes left a liar and a member that crashed
     during it, so that members beyond the cut never got the event."""
     spread = replace(c.Config().dissemination, recent_ms=900_000)
@@ -324,7 +324,7 @@ def test_in_a_small_topic_all_are_asked() -> None:
     assert lookups_s(rig) == []
 
 
-def test_and_in_a_large_one_twenty() -> None:
+def test_in_a_large_topic_twenty_are_asked() -> None:
     rig = with_others(6, 7, 8)
     for number in (6, 7, 8):
         rig.hear(number, known([1], []))
@@ -431,7 +431,7 @@ def test_a_member_says_what_has_come_to_it() -> None:
     assert sent(rig.hear(7, RouteCheck(T, 1, [1, 2])), RouteKnown) == [(7, known([1], [2]))]
 
 
-def test_and_a_peer_that_is_none_says_so() -> None:
+def test_a_peer_that_is_no_member_says_so() -> None:
     rig = publisher()
     assert sent(rig.hear(7, RouteCheck(T, 1, [1])), RouteKnown) == [(7, known([], [], False))]
 
@@ -479,7 +479,7 @@ def test_a_refusal_leads_to_another_access_point() -> None:
     assert answers(rig.hear(6, result(1, True))) == [(9, "delivered")]
 
 
-def test_so_does_silence() -> None:
+def test_silence_leads_to_another_access_point() -> None:
     rig = publisher()
     rig.publish()
     rig.hear(2, JoinRequest(GENERAL))
@@ -487,7 +487,7 @@ def test_so_does_silence() -> None:
     assert told(rig.wait(1), LookupWalk) == [2]
 
 
-def test_and_a_broken_connection() -> None:
+def test_a_broken_connection_leads_to_another_access_point() -> None:
     rig = publisher()
     rig.publish()
     assert told(rig.lose(5), LookupWalk) == [2]

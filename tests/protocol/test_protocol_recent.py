@@ -146,7 +146,7 @@ def having_seen(found: list[tuple[int, int, int]]) -> Recent:
 
 
 @given(st.lists(events), st.randoms(use_true_random=False))
-def test_who_has_seen_the_same_has_the_same_fingerprint(
+def test_members_that_have_seen_the_same_have_the_same_fingerprint(
     found: list[tuple[int, int, int]], order: object
 ) -> None:
     first = having_seen(found)
@@ -156,7 +156,7 @@ def test_who_has_seen_the_same_has_the_same_fingerprint(
 
 
 @given(st.sets(events), st.sets(events))
-def test_who_has_seen_something_else_has_another(
+def test_members_that_have_seen_something_else_have_other_fingerprints(
     mine: set[tuple[int, int, int]], theirs: set[tuple[int, int, int]]
 ) -> None:
     same = having_seen(sorted(mine)).fingerprint() == having_seen(sorted(theirs)).fingerprint()
@@ -251,7 +251,7 @@ def test_skipping_adds_to_what_a_joiner_has_seen_itself(own: set[int], last: int
     ]
 
 
-def test_who_let_go_of_its_events_still_knows_them() -> None:
+def test_a_member_that_let_go_of_its_events_still_knows_them() -> None:
     recent = fresh()
     for number in (1, 2, 4):
         admit(recent, number)
@@ -336,7 +336,7 @@ def test_what_only_counts_as_seen_was_not_taken() -> None:
     assert not recent.has_taken(event(9, 7))
 
 
-def test_neither_was_what_was_given_up() -> None:
+def test_what_was_given_up_was_not_taken() -> None:
     recent = fresh(gaps_max=2)
     for number in (1, 3, 5, 7):
         admit(recent, number)

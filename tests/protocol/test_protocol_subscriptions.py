@@ -56,7 +56,7 @@ def test_a_routing_may_let_further_subscriptions_wait_without_one_before_them() 
     assert said(ctx) == [(1, "joined"), (2, "instantiated")]
 
 
-def test_who_leaves_answers_what_waits() -> None:
+def test_leaving_a_topic_answers_what_waits() -> None:
     ctx, topics = fresh()
     assert topics.unsubscribe(1, T) is None
     part = topics.subscribe(2, T)

@@ -50,6 +50,7 @@ def test_a_forwarder_that_does_little_else_is_left_alone() -> None:
     idle = Load(0, 10)
     assert not roles.relieves(idle, Load(1, 1, children=8, work=9))
     assert not roles.relieves(idle, Load(2, 10, children=8, work=17))
+    assert not roles.relieves(idle, Load(2, 10, children=8, work=18))  # each would serve 9
     assert roles.relieves(idle, Load(3, 10, children=8, work=19))
 
 

@@ -72,14 +72,14 @@ def test_a_walk_visits_one_more_than_its_ttl() -> None:
     assert stan.visits(0) == 1
 
 
-def test_who_hears_nothing_from_afar_is_lonely() -> None:
+def test_a_member_that_hears_nothing_from_afar_is_lonely() -> None:
     assert not stan.is_from_afar(0)
     assert stan.is_from_afar(stan.FAR)
     assert not stan.is_lonely(1, 1, patience=2)
     assert stan.is_lonely(1, 2, patience=2)
 
 
-def test_who_is_held_by_nobody_is_lonely_at_once() -> None:
+def test_a_member_that_nobody_holds_is_lonely_at_once() -> None:
     assert stan.is_lonely(0, 0)
     assert not stan.is_lonely(1, 0)
 

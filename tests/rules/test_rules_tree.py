@@ -49,7 +49,7 @@ def final_shaper(heard: list[tuple[PeerId, int]]) -> PeerId | None:
 
 
 @given(st.lists(publishers, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_whoever_heard_the_same_lately_agrees_whatever_the_order(
+def test_members_that_heard_the_same_lately_agree_whatever_the_order(
     heard: list[PeerId], order: object
 ) -> None:
     mine = final_shaper([(publisher, 0) for publisher in heard])
@@ -70,7 +70,7 @@ def test_the_smallest_keeps_the_role_while_it_is_heard_of(
     assert final_shaper(heard) == smallest
 
 
-def test_a_silent_one_loses_it() -> None:
+def test_a_silent_publisher_loses_the_role() -> None:
     low, high = PeerId(b"\1"), PeerId(b"\2")
     assert not tree.shapes_tree(low, 0, high, QUIET_MS, QUIET_MS)
     assert tree.shapes_tree(low, 0, high, QUIET_MS + 1, QUIET_MS)
@@ -93,7 +93,7 @@ def test_in_each_stretch_of_time_there_is_one_wave(pauses: list[int]) -> None:
     assert stretches == sorted(set(stretches)) == sorted({at // QUIET_MS for at in times})
 
 
-def test_who_does_not_know_the_event_before_cannot_tell() -> None:
+def test_a_member_that_lacks_the_event_before_cannot_tell_a_wave() -> None:
     assert not tree.is_wave(2, 10 * QUIET_MS, None, QUIET_MS, True)
 
 

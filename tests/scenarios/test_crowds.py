@@ -47,7 +47,7 @@ def test_a_network_that_comes_up_within_a_second(routing: Routing) -> None:
     assert reached(net, [0, 20, 59]) == [60] * 3
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 16])
 def test_nobody_in_a_crowd_is_unknown_to_all_others(seed: int) -> None:
     """Views that take but a little from others must not leave out those that come last."""
     net = OneTopic(seed, Config())

@@ -9,6 +9,7 @@ import pytest
 
 from weft.protocol.config import Config, Cyclon, History, Routing
 from weft.sim.builder import OneTopic
+from weft.sim.faults import Fault
 from weft.sim.network import Conditions, Latency
 from weft.sim.scenario import PROMISES, ScenarioSettings, run
 
@@ -33,6 +34,21 @@ def test_a_seed_of_each_routing(routing: Routing, history: bool) -> None:
 def test_the_same_seed_is_the_same_run(routing: Routing) -> None:
     settings = replace(SMALL, routing=routing, history=True)
     assert run(settings).as_dict() == run(settings).as_dict()
+
+
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (4, ("loss", "duplication", "crashes", "partitions", "churn")),
+        (5, ("distance", "stalls", "slow", "clocks")),
+    ],
+)
+def test_each_fault_of_a_plan_is_played(seed: int, faults: tuple[Fault, ...]) -> None:
+    """A run without it is another run."""
+    settings = replace(SMALL, seed=seed)
+    played = run(settings).counts
+    for fault in faults:
+        assert run(replace(settings, without=(fault,))).counts != played, fault
 
 
 KEEPING, LACKING = range(8), range(8, 12)

@@ -110,7 +110,7 @@ def test_timers_and_messages_do_not_outlive_a_crash() -> None:
     assert facts == [seam.Started(2, ()), seam.TimerFired(seam.Timer("tick", serial=52))]
 
 
-def test_clean_crash_is_told_to_those_who_hold_a_connection() -> None:
+def test_clean_crash_is_told_to_peers_that_hold_a_connection() -> None:
     stage = Stage()
     hub, holder, held, stranger = (stage.add() for _ in range(4))
     stage.world.carry_out(holder, [seam.Hold(hub.contact)])

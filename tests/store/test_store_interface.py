@@ -38,7 +38,6 @@ def test_an_empty_store(store: Store) -> None:
     assert store.topics() == {}
     assert store.summary(SPORTS) == Summary(0, 0, START)
     assert store.records() == {}
-    assert store.records() == {}
     assert store.prune(SPORTS, Retention(events=0), NOW_MS) == 0
     with pytest.raises(NotHeld):
         Reader(store, SPORTS, cid_of(b""))

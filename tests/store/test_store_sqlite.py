@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "store.db"
 
 
-def test_it_is_all_there_after_a_restart(path: Path) -> None:
+def test_a_store_is_all_there_after_a_restart(path: Path) -> None:
     events = chain(5)
     with opened(path) as store:
         store.commit([Batch(NOW_MS, tuple(events[:3] + events[4:]))])

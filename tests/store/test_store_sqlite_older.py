@@ -33,12 +33,12 @@ def older(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> Path:
     return path
 
 
-def test_there_are_some() -> None:
+def test_there_are_older_stores() -> None:
     assert len(NAMES) >= 2
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_reads_as_the_tree_that_wrote_it_reads_it(older: Path, name: str) -> None:
+def test_an_older_store_reads_as_the_tree_that_wrote_it_reads_it(older: Path, name: str) -> None:
     written = json.loads((STORES / f"{name}.json").read_text())
     assert described(older) == written
     store = SqliteStore(older)

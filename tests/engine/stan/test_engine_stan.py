@@ -190,14 +190,14 @@ def test_figures_against_all_pairs() -> None:
 # --- the omniscient -----------------------------------------------------------------------------
 
 
-def test_who_knows_everything_shares_what_can_be_shared() -> None:
+def test_the_omniscient_share_what_can_be_shared() -> None:
     # Two topics of ten with the same members: the view of one serves both.
     members = np.tile(np.arange(10, dtype=np.int32), 2)
     held = memberships(10, np.array([0, 10, 20]), members)
     assert fewest(held, np.arange(10)).tolist() == [view_size(10)] * 10
 
 
-def test_who_knows_everything_takes_the_one_who_serves_most_topics() -> None:
+def test_the_omniscient_take_the_neighbour_that_serves_most_topics() -> None:
     # 0 is in three topics of two members (one neighbour each): 1 is in two of them.
     held = memberships(4, np.array([0, 2, 4, 6]), np.array([0, 1, 0, 1, 0, 3], np.int32))
     assert fewest(held, np.array([0, 1, 3])).tolist() == [2, 1, 1]

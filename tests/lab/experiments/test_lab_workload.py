@@ -106,7 +106,7 @@ def test_correlations_stand_beside_those_of_chance(spark: SparkSession) -> None:
     assert (found.topics, found.mean, found.mean_shuffled) == (9, 0.1, 0.09)
 
 
-def test_they_run_on_a_grid_from_end_to_end(
+def test_workloads_run_on_a_grid_from_end_to_end(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny = Grid(800, 40, PowerLaw(2.2, 2.0, 30.0), PowerLaw(3.0, 0.04, 0.4), least_members=30)

@@ -120,7 +120,9 @@ def tables(spark: SparkSession) -> Tables:
     }
 
 
-def test_events_are_expected_by_who_was_subscribed(spark: SparkSession, tables: Tables) -> None:
+def test_events_are_expected_by_peers_that_were_subscribed(
+    spark: SparkSession, tables: Tables
+) -> None:
     expected = frame(
         spark,
         EVENT,

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 from weft.engine.core.draws import random_peers
 from weft.engine.data.workload import spread, zipf_sizes
-from weft.engine.tera.events import Events, EventTrace, peer_of
+from weft.engine.tera.events import Events, EventTrace
 from weft.engine.tera.world import WorldSettings, build
-from weft.ids import peer_text
 from weft.pipeline import tables
 from weft.pipeline.schemas import TRACE
 from weft.pipeline.traces import source as read
@@ -145,4 +144,3 @@ def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path
     assert source.parquet
     assert spark.read.parquet(*map(str, source.paths)).schema.names == TRACE.names
     assert measure(spark, source, tmp_path / "again") == found
-    assert peer_text(peer_of(0)).startswith("12D3KooW")

@@ -282,7 +282,7 @@ def test_the_first_delivery_counts_and_the_others_are_counted(spark: SparkSessio
     assertDataFrameEqual(once.transform(pieces.merged_deliveries), expected, ignoreNullable=True)
 
 
-def test_steps_count_who_was_subscribed_before_the_trace(spark: SparkSession) -> None:
+def test_steps_count_peers_that_were_subscribed_before_the_trace(spark: SparkSession) -> None:
     changes = frame(
         spark,
         CHANGE,

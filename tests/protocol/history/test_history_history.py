@@ -95,7 +95,7 @@ def test_publishers_at_once_fork_the_stream_and_the_next_event_joins_it() -> Non
 # --- coming late, coming back -------------------------------------------------------------------
 
 
-def test_who_asks_for_the_past_gets_all_of_it_in_order() -> None:
+def test_a_subscriber_that_asks_for_the_past_gets_all_of_it_in_order() -> None:
     town = Town(5)
     town.subscribe(0, 1, 2)
     town.run(20_000)
@@ -107,7 +107,7 @@ def test_who_asks_for_the_past_gets_all_of_it_in_order() -> None:
     assert len(town.delivered(4)) == 100
 
 
-def test_who_does_not_ask_gets_the_newest_event_and_what_follows() -> None:
+def test_a_subscriber_without_a_past_gets_the_newest_event_and_what_follows() -> None:
     town = Town(4)
     town.subscribe(0, 1)
     town.run(20_000)
@@ -135,7 +135,7 @@ def test_since_an_event_brings_what_follows_it() -> None:
 
 
 @pytest.mark.parametrize("missed", [5, 150])
-def test_who_was_down_catches_up_and_is_not_handed_anything_twice(missed: int) -> None:
+def test_a_subscriber_that_was_down_catches_up_and_is_handed_nothing_twice(missed: int) -> None:
     town = Town(5)
     town.subscribe(*range(5))
     town.run(20_000)
@@ -349,7 +349,7 @@ def test_what_no_member_kept_is_asked_of_the_publisher_outside(
     assert town.stream(0) == town.stream(1) and len(town.stream(0)) == before + 3
 
 
-def test_it_begins_where_the_only_member_with_a_store_stands() -> None:
+def test_a_subscription_begins_where_the_only_member_with_a_store_stands() -> None:
     town = Town(2)
     town.subscribe(1)
     plain_members(town, 6)

@@ -67,7 +67,7 @@ def test_an_event_is_stored_in_the_stream_of_every_level(town: Town) -> None:
     assert notes(town, 4) == []
 
 
-def test_who_reads_the_past_learns_it_too(town: Town) -> None:
+def test_a_reader_of_the_past_learns_where_events_were_published(town: Town) -> None:
     publish(town, 3, B, b"from below")
     publish(town, 0, T, b"from above")
     town.world.subscribe(town.nodes[4], T, None, "beginning")
@@ -185,7 +185,7 @@ def test_a_level_whose_version_is_not_known_is_said_to_be_missing(owned: Town) -
     assert owned.peer(2).counters["history_refused_unknown_topic"] == 1
 
 
-def test_it_is_known_after_a_restart(owned: Town) -> None:
+def test_the_hierarchy_of_a_topic_is_known_after_a_restart(owned: Town) -> None:
     owned.world.crash(owned.nodes[2], silent=False)
     owned.world.start(owned.nodes[2], [owned.nodes[0].contact])
     assert owned.peer(2).levels(A) == [A, T]
@@ -201,7 +201,7 @@ def test_an_owned_topic_by_itself_is_in_no_hierarchy() -> None:
     assert town.peer(0).levels(A) == [A]
 
 
-def test_who_follows_a_sub_topic_finds_those_above_in_the_dht() -> None:
+def test_a_follower_of_a_sub_topic_finds_those_above_in_the_dht() -> None:
     town = Town(8, dht=True)
     town.run(60_000)
     change(town, 0, create=True, allow=(id_of(town, 5),), hierarchy=True)

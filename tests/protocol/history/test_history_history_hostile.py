@@ -54,7 +54,9 @@ def town() -> Town:
     return town
 
 
-def test_heads_that_nobody_has_are_asked_of_who_told_them_and_forgotten(town: Town) -> None:
+def test_heads_that_nobody_has_are_asked_of_the_peer_that_told_them_and_forgotten(
+    town: Town,
+) -> None:
     fetch = history(town, 0).fetch
     effects = hear(town, 0, 1, Heads(T, made_up(HEADS_MAX), answer=False))
     assert len(fetch) == HEADS_MAX

@@ -99,7 +99,7 @@ def test_what_a_peer_without_a_store_publishes_is_handed_out_and_not_stored() ->
     assert town.counter("history_plain") == 6
 
 
-def test_unless_the_owners_do_not_let_it() -> None:
+def test_owners_judge_publishers_without_a_store_too() -> None:
     town = together()
     follow(town, (0,), 1, 2)
     change(town, 0, create=True, anyone=False, allow=(id_of(town, 1),))

@@ -63,7 +63,7 @@ def served(town: Town, *numbers: int) -> int:
     return sum(town.peer(number).counters.get("history_blocks_served", 0) for number in numbers)
 
 
-def test_whose_head_nobody_has_does_not_read_everything_again() -> None:
+def test_a_reader_whose_head_nobody_has_does_not_read_everything_again() -> None:
     """Peer 3 publishes by itself while it is cut off: nobody knows its head when it comes back."""
     town = Town(4, walk_back_max=16)
     town.subscribe(*range(4))

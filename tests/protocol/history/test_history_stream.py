@@ -175,7 +175,7 @@ def test_a_fast_clock_does_not_put_an_event_after_the_beginning() -> None:
     assert handed(town) == [three.cid, branch.cid]
 
 
-def test_nor_where_the_beginning_itself_is_the_proof() -> None:
+def test_a_fast_clock_changes_nothing_where_the_beginning_itself_is_the_proof() -> None:
     """Campaign seed 147263673032425: the member had the stream from its store, and nothing that its
     publisher signed but the events themselves."""
     town = waiting()
@@ -187,7 +187,7 @@ def test_nor_where_the_beginning_itself_is_the_proof() -> None:
     assert handed(town) == [three.cid]
 
 
-def test_nor_where_the_latest_event_of_its_publisher_is() -> None:
+def test_a_fast_clock_changes_nothing_where_the_latest_event_is_the_proof() -> None:
     """Campaign seed 127773218470957: the member got it as a block, without a statement."""
     town = waiting()
     one = sealed(1, created_ms=1 << 40)
@@ -320,7 +320,7 @@ def test_what_is_on_its_way_to_the_store_is_not_handed_out_again() -> None:
     assert history(town, 1).readers[T].stream.dag.waiting == 0
 
 
-def test_who_asks_for_the_past_gets_what_lay_before() -> None:
+def test_a_subscriber_that_asks_for_the_past_gets_what_lay_before() -> None:
     town = Town(3)
     town.subscribe(0)
     town.run(20_000)

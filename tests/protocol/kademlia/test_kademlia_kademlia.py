@@ -31,7 +31,7 @@ def whom_it_asks(one: Rig, refreshes: int) -> list[tuple[int, bool]]:
     return found
 
 
-def test_it_looks_itself_up() -> None:
+def test_a_peer_looks_itself_up() -> None:
     one = rig(SMALL, *NEAR[:2])
     assert {(NEAR[0], True), (NEAR[1], True)} <= set(whom_it_asks(one, 1))
 
@@ -44,7 +44,7 @@ def test_a_range_that_a_table_lacks_is_found_by_the_general_overlay() -> None:
     assert machine(one).home.table.get(location(FAR[0])) is not None
 
 
-def test_it_enters_anew_through_strangers() -> None:
+def test_a_peer_enters_anew_through_strangers() -> None:
     """Its table has all the places for them taken, so no other lookup would ask them."""
     one = rig(SMALL, *NEAR[:2])
     for number in FAR[:2]:
@@ -141,7 +141,7 @@ def test_a_topic_is_looked_up_among_its_subscribers_only() -> None:
     assert parasites == []
 
 
-def test_who_left_a_role_says_so() -> None:
+def test_a_peer_that_left_a_role_says_so() -> None:
     topical = Topical()
     topical.network.dht(5).quit(TOPICS, A)
     gone = TOPICS.locate(A, contact(5).peer)

@@ -43,7 +43,7 @@ def test_alpha_at_once_the_closest_first() -> None:
     assert [number for number, _ in more] == by_distance(TARGET, known)[3:4]
 
 
-def test_it_follows_who_is_closer_and_ends_when_the_closest_have_answered() -> None:
+def test_a_lookup_follows_closer_peers_and_ends_when_the_closest_have_answered() -> None:
     one = rig(dht(k=3, alpha=2), 2, 3)
     everybody = list(range(2, 40))
     near = by_distance(TARGET, everybody)
@@ -81,7 +81,7 @@ def test_the_places_of_slow_ones_are_filled_before_they_have_failed() -> None:
     assert set(farther) <= {n for n, message in asked_later if message.target == as_bytes(TARGET)}
 
 
-def test_who_did_not_answer_last_is_not_told_to_others() -> None:
+def test_a_peer_that_did_not_answer_last_is_not_told_to_others() -> None:
     one = rig(dht(), 2, 3)
     begin(one)
     one.lose(3)
@@ -90,7 +90,7 @@ def test_who_did_not_answer_last_is_not_told_to_others() -> None:
     assert [number_of(n.contact) for n in effect.message.closer] == [2]
 
 
-def test_who_never_answers_is_not_found() -> None:
+def test_a_peer_that_never_answers_is_not_found() -> None:
     one = rig(dht(k=2, alpha=2), 2, 3)
     first = dict(begin(one))
     one.hear(2, reply(first[2]))
@@ -145,7 +145,7 @@ def test_a_peer_that_is_slow_in_one_role_is_not_asked_in_another() -> None:
     assert {message.role for message in later} == {message.role for _, message in first}
 
 
-def test_and_is_asked_in_the_others_once_it_has_answered() -> None:
+def test_a_peer_is_asked_in_its_other_roles_once_it_has_answered() -> None:
     roles = [Topic(name) for name in "abcdef"]
     space = Space(9, 256, lambda role, peer: location_of(role.encode() + peer))
     one = rig()
@@ -234,7 +234,7 @@ def test_when_the_whole_table_is_dead_neighbours_of_the_overlay_are_asked() -> N
     assert sorted(play(one, {9: []}, one.do(CLOSEST))) == [1, 9]
 
 
-def test_who_names_the_dead_is_no_liar_where_most_are_dead() -> None:
+def test_a_peer_that_names_the_dead_is_no_liar_where_most_are_dead() -> None:
     """After a crash everybody names the dead; whoever else they name is needed."""
     near = by_distance(TARGET, list(range(100, 140)))
     one = rig(dht(), *range(2, 12))
@@ -244,7 +244,7 @@ def test_who_names_the_dead_is_no_liar_where_most_are_dead() -> None:
     assert one.peer.counters["dht_disbelieved"] == 0
 
 
-def test_whom_a_liar_named_is_asked_if_another_names_it_too() -> None:
+def test_a_peer_that_a_liar_named_is_asked_if_another_names_it_too() -> None:
     bogus = by_distance(TARGET, list(range(1_000, 5_000)))[:19]
     far = by_distance(TARGET, list(range(100, 140)))[-1]
     liar, honest = by_distance(TARGET, list(range(2, 9)))[:2]
@@ -276,14 +276,14 @@ def test_hearsay_does_not_enter_the_table() -> None:
     assert known == {2, 3}
 
 
-def test_who_is_not_there_any_more_leaves_the_table() -> None:
+def test_a_peer_that_is_gone_leaves_the_table() -> None:
     one = rig(dht(), 2, 3)
     number, message = begin(one)[0]
     one.hear(number, FindReply(message.request, False))
     assert machine(one).home.table.get(location(number)) is None
 
 
-def test_who_asks_becomes_known_and_is_not_told_of_itself() -> None:
+def test_an_asker_becomes_known_and_is_not_told_of_itself() -> None:
     one = rig(dht(), 2, 3)
     effects = one.hear(4, request(77, location(4)))
     [answered] = [e.message for e in effects if isinstance(e, seam.Send)]
@@ -332,7 +332,7 @@ def test_a_liar_costs_few_requests() -> None:
     assert len(vain) <= 4  # of one answer no more than k names are read
 
 
-def test_who_names_only_the_dead_is_not_listened_to() -> None:
+def test_a_peer_that_names_only_the_dead_is_not_listened_to() -> None:
     liar, bogus = 2, by_distance(TARGET, list(range(1_000, 5_000)))[:20]
     one = rig(dht(), liar, 3)
     effects = one.do(CLOSEST)
@@ -384,4 +384,3 @@ def test_without_a_dht_others_are_told_so() -> None:
     assert effect.message == FindReply(7, False)
     done = answer(one.do(CLOSEST), 5)
     assert done is not None and done.outcome == "refused"
-    assert contact(2) is not None

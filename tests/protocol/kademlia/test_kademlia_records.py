@@ -249,7 +249,7 @@ def test_a_holder_takes_the_latest_valid_record() -> None:
     assert store(sealed(1, now_ms=NOW_MS + LIFE_MS).encoded) == "stored"
 
 
-def test_the_latest_record_reaches_those_who_missed_it() -> None:
+def test_the_latest_record_reaches_holders_that_missed_it() -> None:
     network = Network(12)
     old, new = (sealed(sequence, now_ms=0).encoded for sequence in (1, 2))
     network.ask(2, lambda token: seam.DhtPut(token, TOPIC_KEY, old))

@@ -12,7 +12,6 @@ from kademlia_kit import (
     by_distance,
     dht,
     largest,
-    location,
     machine,
     numbers,
     peer_id,
@@ -231,10 +230,16 @@ def test_providers_say_it_again_until_told_to_stop() -> None:
             again += one.hear(number, reply(message))
         if sent(again, AddProvider):
             break
-    assert sent(again, AddProvider)
+    [(_, renewed), *_] = sent(again, AddProvider)
+    one.hear(2, StoreReply(renewed.request, True))
     stopped = answer(one.do(seam.DhtProvide(9, key, True)), 9)
     assert stopped is not None and stopped.outcome == "left"
-    assert location(2)
+    later: list[seam.Effect] = []
+    for _ in range(60):
+        later += one.wait(1_000)
+        for number, message in asked(later):
+            later += one.hear(number, reply(message))
+    assert not sent(later, AddProvider)
 
 
 def tell_provider(one: Rig, effects: list[seam.Effect], accepted: bool) -> list[seam.Effect]:

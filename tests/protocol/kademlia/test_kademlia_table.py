@@ -54,7 +54,7 @@ def test_live_peers_stay_and_newcomers_wait() -> None:
     assert hear(one, 0x84, 520) == 0x81  # the next one's turn
 
 
-def test_who_does_not_answer_makes_room_for_the_latest_newcomer() -> None:
+def test_a_peer_that_does_not_answer_makes_room_for_the_latest_newcomer() -> None:
     one = table()
     hear(one, 0x80), hear(one, 0x81)
     hear(one, 0x82, 500), hear(one, 0x83, 500)
@@ -73,7 +73,7 @@ def test_failures_count_in_a_row_only() -> None:
     assert keys(one) == [0x80]
 
 
-def test_who_was_seen_lately_is_not_probed() -> None:
+def test_a_peer_that_was_seen_lately_is_not_probed() -> None:
     """A flood of strangers causes no flood of probes."""
     one = table()
     hear(one, 0x80, 1_000), hear(one, 0x81, 1_000)
@@ -82,7 +82,7 @@ def test_who_was_seen_lately_is_not_probed() -> None:
     assert keys(one) == [0x80, 0x81]
 
 
-def test_neither_itself_nor_who_cannot_be_reached() -> None:
+def test_a_table_holds_neither_its_owner_nor_peers_that_cannot_be_reached() -> None:
     one = table(7)
     hear(one, 7)
     one.heard(9, GENERAL, Contact(contact(9).peer, ""), 0)

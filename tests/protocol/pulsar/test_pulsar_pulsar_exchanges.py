@@ -106,7 +106,7 @@ def _distance(number: int) -> int:
     return location_of(contact(number).peer) ^ tree_location(T)
 
 
-def test_who_is_asked_as_rendezvous_begins_a_tree() -> None:
+def test_a_peer_that_is_asked_as_rendezvous_begins_a_tree() -> None:
     rig = Rig(1, CONFIG)
     effects = rig.hear(2, TreeJoin(T, True, root=True))
     assert sent(effects, TreeJoinReply) == [(2, TreeJoinReply(T, True, False))]
@@ -117,7 +117,7 @@ def test_who_is_asked_as_rendezvous_begins_a_tree() -> None:
     assert rig.peer.counters["parasites"] == 1
 
 
-def test_who_is_asked_as_a_member_and_is_none_refuses() -> None:
+def test_a_peer_that_is_asked_as_a_member_and_is_none_refuses() -> None:
     rig = Rig(1, CONFIG)
     assert sent(rig.hear(2, TreeJoin(T, True)), TreeJoinReply) == [(2, TreeJoinReply(T, False))]
     assert trees_of(rig) == {}
@@ -163,7 +163,7 @@ def test_an_event_goes_up_and_down_once() -> None:
     assert rig.peer.counters["duplicates"] == 1
 
 
-def test_who_is_not_linked_is_told_to_stop() -> None:
+def test_a_sender_that_is_not_linked_is_told_to_stop() -> None:
     rig = child_of(9)
     effects = rig.hear(5, Payload(T, event(7, 1), 1))
     assert delivered(effects) == [(7, 1)]
@@ -218,7 +218,7 @@ def test_ends_of_a_link_that_have_seen_the_same_offer_nothing() -> None:
     assert told(rig.hear(9, other), Offer) == [9]
 
 
-def test_who_subscribes_now_does_not_get_what_came_before() -> None:
+def test_a_new_subscriber_does_not_get_what_came_before() -> None:
     rig = Rig(1, CONFIG)
     rig.meet(9)
     request = sent(rig.subscribe(), FindRequest)[0][1]
@@ -338,7 +338,7 @@ def test_a_parent_that_leaves_says_where_to_go() -> None:
     assert sent(effects, TreeJoin)[0] == (5, TreeJoin(T, True, False))
 
 
-def test_who_unsubscribes_hands_its_children_on() -> None:
+def test_a_member_that_unsubscribes_hands_its_children_on() -> None:
     rig = child_of(9, roots=(7,))
     rig.hear(2, TreeJoin(T, True))
     effects = rig.do(seam.Unsubscribe(3, T))
@@ -447,7 +447,7 @@ def test_a_fellow_does_not_keep_events_from_children() -> None:
     assert told(rig.hear(2, Payload(T, event(7, 1), 1)), Payload) == [8]
 
 
-def test_who_may_be_a_parent_without_my_knowing_is_left() -> None:
+def test_a_peer_that_may_be_a_parent_unknown_to_its_child_is_left() -> None:
     """The answer of one that was asked first may be lost."""
     rig = child_of(9, 8, 7)
     assert told(rig.lose(9), TreeJoin) == [7, 8]
@@ -628,7 +628,7 @@ def test_peers_that_route_otherwise_say_so() -> None:
     assert rig.hear(2, TreeLeave(T)) == []
 
 
-def test_who_subscribes_again_does_not_get_the_same_events() -> None:
+def test_a_member_that_subscribes_again_does_not_get_the_same_events() -> None:
     rig = child_of(9)
     rig.hear(9, Payload(T, event(7, 1), 1))
     rig.do(seam.Unsubscribe(2, T))
@@ -704,7 +704,7 @@ def joins(rig: Rig, beat: int) -> list[tuple[int, TreeJoin]]:
     return asked
 
 
-def test_a_leaf_asks_whom_it_is_linked_to_elsewhere_and_moves_for_a_place_alone() -> None:
+def test_a_leaf_asks_a_peer_it_is_linked_to_elsewhere_and_moves_for_a_place_alone() -> None:
     rig = leaf_of_two(5, 6)
     [(to, first)] = joins(rig, beat=1)
     assert (to, first.topic) in ((6, T), (5, OTHER))
@@ -736,7 +736,7 @@ def test_two_leaves_that_ask_each_other_both_refuse() -> None:
     assert [one.accepted for _, one in answer] == [True]
 
 
-def test_who_does_not_answer_in_time_is_told_that_there_is_no_link() -> None:
+def test_a_peer_that_answers_too_late_is_told_that_there_is_no_link() -> None:
     rig = leaf_of_two(5, 6)
     [(to, join)] = sent(rig.cycle(), TreeJoin)
     late = rig.wait(1_000)
@@ -744,7 +744,7 @@ def test_who_does_not_answer_in_time_is_told_that_there_is_no_link() -> None:
     assert sent(rig.hear(to, TreeJoinReply(join.topic, True)), TreeLeave)[0][0] == to
 
 
-def test_a_leaf_that_loses_its_parent_does_not_wait_for_whom_it_asked_to_share() -> None:
+def test_a_leaf_that_loses_its_parent_does_not_wait_for_the_peer_it_asked_to_share() -> None:
     rig = leaf_of_two(5, 6)
     [(_, join)] = sent(rig.cycle(), TreeJoin)
     rig.lose({T: 5, OTHER: 6}[join.topic])

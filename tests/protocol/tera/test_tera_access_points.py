@@ -93,7 +93,7 @@ def test_the_same_overlay_or_the_same_peer_is_no_news(sender: int, overlay: int)
     assert everything_sent(rig.hear(sender, Advertisement([Advert(T, overlay, 1)]))) == []
 
 
-def test_who_is_told_of_another_overlay_exchanges_views_with_it() -> None:
+def test_a_member_that_is_told_of_another_overlay_exchanges_views_with_it() -> None:
     rig = Rig(1)
     rig.subscribe()
     overlay = rig.peer.tera.topics[T].overlay

@@ -214,7 +214,7 @@ def test_a_cycle_of_a_peer_with_very_many_topics_costs_little(collector: Rig) ->
     assert len(advertised) >= 5 * config.tera.advert_page * pages
 
 
-def test_and_a_message_to_it_touches_one_topic(collector: Rig) -> None:
+def test_a_message_to_a_peer_with_very_many_topics_touches_one_topic(collector: Rig) -> None:
     topic = Topic("/all/7777")
     effects = collector.hear(9, JoinRequest(topic))
     assert {number_of(e.to) for e in effects if isinstance(e, seam.Send)} == {9}

@@ -44,7 +44,7 @@ def test_the_own_table_answers_at_once() -> None:
     assert told(rig.publish(), LookupWalk) == []
 
 
-def test_else_walks_set_out_through_different_neighbours() -> None:
+def test_walks_set_out_through_different_neighbours() -> None:
     _, effects = looking()
     walks = sent(effects, LookupWalk)
     assert len({to for to, _ in walks}) == 4
@@ -82,7 +82,9 @@ def test_what_further_walks_found_is_tried_next() -> None:
 
 
 @pytest.mark.parametrize(("later_ms", "asked"), [(1_000, [8]), (11_000, [])])
-def test_but_not_much_later(later_ms: int, asked: list[int]) -> None:
+def test_what_further_walks_found_is_tried_for_some_seconds_only(
+    later_ms: int, asked: list[int]
+) -> None:
     rig = Rig(1)
     rig.meet(2, 3)
     number = sent(rig.subscribe(), LookupWalk)[0][1].lookup
@@ -216,21 +218,21 @@ def test_a_visited_peer_answers_from_its_table() -> None:
     assert everything_sent(rig.hear(2, walk(5))) == [(9, LookupHit(7, contact(3)))]
 
 
-def test_and_from_its_own_subscriptions() -> None:
+def test_a_visited_peer_answers_from_its_own_subscriptions() -> None:
     rig = Rig(1)
     rig.subscribe()
     rig.meet(2)
     assert everything_sent(rig.hear(2, walk(5))) == [(9, LookupHit(7, contact(1)))]
 
 
-def test_unless_that_is_switched_off() -> None:
+def test_a_visited_peer_passes_a_walk_on_where_answering_for_itself_is_off() -> None:
     rig = Rig(1, c.Config(tera=c.Tera(answer_from_subscriptions=False)))
     rig.subscribe()
     rig.meet(2)
     assert everything_sent(rig.hear(3, walk(5))) == [(2, walk(4, passed=(1,)))]
 
 
-def test_who_knows_nothing_passes_the_walk_on() -> None:
+def test_a_visited_peer_that_knows_nothing_passes_the_walk_on() -> None:
     rig = Rig(1)
     rig.meet(2)
     assert everything_sent(rig.hear(3, walk(1))) == [(2, walk(0, passed=(1,)))]
@@ -271,7 +273,7 @@ def test_a_peer_that_has_many_walks_of_its_own_passed_on_is_told_where_they_end(
 
 
 @pytest.mark.parametrize("neighbours", [(), (2,)])
-def test_or_reports_its_end(neighbours: tuple[int, ...]) -> None:
+def test_a_walk_that_can_go_no_further_reports_its_end(neighbours: tuple[int, ...]) -> None:
     rig = Rig(1)
     rig.meet(*neighbours)
     steps = 0 if neighbours else 5

@@ -88,7 +88,7 @@ def test_a_member_lets_others_in() -> None:
     assert rig.peer.tera.topics[T].view.peers == [contact(5).peer]
 
 
-def test_a_stranger_does_not() -> None:
+def test_a_peer_outside_of_the_topic_lets_nobody_in() -> None:
     rig = Rig(1)
     assert everything_sent(rig.hear(5, JoinRequest(T))) == [(5, JoinReply(T, False))]
 
@@ -101,7 +101,7 @@ def test_nobody_found_means_an_overlay_of_ones_own() -> None:
     assert rig.peer.tera.topics[T].alone
 
 
-def test_without_neighbours_at_once() -> None:
+def test_without_neighbours_a_subscriber_has_its_own_overlay_at_once() -> None:
     assert answers(Rig(1).subscribe()) == [(1, "instantiated")]
 
 
@@ -145,14 +145,14 @@ def test_a_subscriber_asks_none_twice_that_failed() -> None:
     assert walk.avoid == [contact(5).peer, contact(6).peer]
 
 
-def test_it_is_known_by_who_it_is_not_by_its_address() -> None:
+def test_an_access_point_that_failed_is_known_by_its_id_not_by_its_address() -> None:
     rig = joining()
     moved = Contact(contact(5).peer, "/ip4/127.0.0.1/tcp/9999")
     effects = rig.do(seam.Received(moved, JoinReply(T, False)))
     assert told(effects, LookupWalk) == [2]
 
 
-def test_a_silent_one_too_and_one_that_is_gone() -> None:
+def test_an_access_point_that_is_silent_or_gone_is_replaced() -> None:
     rig = joining()
     assert told(rig.wait_for("join"), LookupWalk) == [2]
     rig = joining()
@@ -237,7 +237,7 @@ def test_unsubscribing_in_the_midst_of_a_join() -> None:
     assert answers(rig.wait(60_000)) == []
 
 
-def test_and_subscribing_again_before_the_lookup_ended() -> None:
+def test_subscribing_again_before_the_lookup_has_ended() -> None:
     rig = Rig(1)
     rig.meet(2)
     [(_, first)] = sent(rig.subscribe(token=1), LookupWalk)
@@ -248,7 +248,7 @@ def test_and_subscribing_again_before_the_lookup_ended() -> None:
     assert answers(rig.hear(5, welcome())) == [(3, "joined")]
 
 
-def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
+def test_a_peer_that_subscribes_again_is_not_handed_the_same_events_again() -> None:
     rig = Rig(1)
     rig.subscribe()
     assert delivered(rig.hear(2, Payload(T, event(9, 1), 1))) == [(9, 1)]
@@ -280,7 +280,7 @@ def test_a_member_that_was_alone_gets_what_it_missed_when_it_finds_the_others() 
     assert want.spans == [span(9, 2, 3)]
 
 
-def test_also_if_its_user_subscribes_once_more_meanwhile() -> None:
+def test_a_member_that_was_alone_gets_what_it_missed_though_its_user_subscribes_again() -> None:
     rig = Rig(1)
     rig.subscribe()
     [(_, walk)] = sent(rig.hear(2, JoinRequest(GENERAL)), LookupWalk)
@@ -294,7 +294,7 @@ def test_also_if_its_user_subscribes_once_more_meanwhile() -> None:
 # --- several ------------------------------------------------------------------------------------
 
 
-def test_who_subscribes_at_the_same_moment_ends_in_one_overlay() -> None:
+def test_peers_that_subscribe_at_the_same_moment_end_in_one_overlay() -> None:
     group = Group(12)
     group.run(2_000)
     group.subscribe_all()

@@ -124,7 +124,7 @@ def test_links_of_ones_own_choice_never_give_way() -> None:
     assert {2, 3} < set(linked(rig)) and len(linked(rig)) == 3
 
 
-def test_nor_do_links_that_events_depend_on() -> None:
+def test_links_that_events_depend_on_never_give_way() -> None:
     rig = member(2, 3, 4)
     rig.hear(2, Payload(T, event(9, 1), 1))
     for number in (3, 4):  # second copies: their links are lazy from now on
@@ -270,7 +270,7 @@ def test_members_of_the_view_are_asked_until_there_are_enough() -> None:
     assert told(introduce(rig, 6), LinkRequest) == []  # two are being asked already
 
 
-def test_who_has_a_link_is_in_no_hurry() -> None:
+def test_a_member_that_has_a_link_is_in_no_hurry() -> None:
     rig = member(2)
     [(_, request)] = sent(introduce(rig, 3), LinkRequest)
     assert not request.urgent
@@ -293,7 +293,7 @@ def test_nobody_else_is_asked_while_requests_have_not_left() -> None:
         assert told(rig.cycle(), LinkRequest) == []
 
 
-def test_who_refused_is_left_alone_for_a_while_and_then_asked_again() -> None:
+def test_a_member_that_refused_is_left_alone_for_a_while_and_then_asked_again() -> None:
     rig = member()
     introduce(rig, 2)
     rig.hear(2, LinkReply(T, False))
@@ -330,7 +330,7 @@ def test_a_payload_over_an_unknown_link_makes_it_known() -> None:
     assert linked(rig) == [2, 3]
 
 
-def test_or_is_answered_with_unlink_when_there_is_no_room() -> None:
+def test_a_payload_over_an_unknown_link_is_refused_where_there_is_no_room() -> None:
     rig = member(2, 3, 4)
     effects = rig.hear(5, Payload(T, event(5, 1), 1))
     assert sent(effects, Unlink) == [(5, Unlink(T))]

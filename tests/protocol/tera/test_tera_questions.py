@@ -43,7 +43,7 @@ def test_a_member_whose_feed_asks_it_asks_its_other_links() -> None:
     assert everything_sent(rig.hear(4, Passed(T, ASKED))) == []
 
 
-def test_who_lacks_the_event_asks_back_before_it_says_that_nothing_comes() -> None:
+def test_a_member_that_lacks_the_event_asks_back_before_it_says_that_nothing_comes() -> None:
     leaf = member(2)
     leaf.hear(2, Payload(T, event(9, 1), 1))
     answer = [(2, Overdue(T, ASKED)), (2, Passed(T, ASKED))]
@@ -65,7 +65,7 @@ def test_no_announcer_is_asked_before_all_links_have_answered_that_lack_it() -> 
     assert told(rig.hear(4, Passed(T, ASKED)), Graft) == [8]
 
 
-def test_who_can_mend_the_tree_does_so_for_those_that_have_asked_it() -> None:
+def test_a_member_that_can_mend_the_tree_does_so_for_those_that_have_asked_it() -> None:
     rig = waiting(3)
     rig.hear(3, Overdue(T, ASKED))
     effects = rig.hear(2, Passed(T, ASKED))  # it has the event, and it did not come
@@ -88,7 +88,7 @@ def test_over_a_link_that_is_lazy_here_nothing_comes() -> None:
     assert everything_sent(fed().hear(8, Overdue(T, ASKED))) == [(8, Passed(T, ASKED))]
 
 
-def test_what_was_repaired_is_pushed_to_who_asked_and_to_nobody_else() -> None:
+def test_what_was_repaired_is_pushed_to_members_that_asked_and_to_nobody_else() -> None:
     rig = fed(3, 4)
     rig.hear(3, Overdue(T, ASKED))
     assert told(rig.hear(7, Repair(T, [event(9, 2)])), Payload) == [3]

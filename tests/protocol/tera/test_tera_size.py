@@ -171,7 +171,7 @@ def test_a_member_that_passes_on_the_walks_of_another_run_starts_none() -> None:
         refill(rig)
 
 
-def test_but_walks_alone_do_not_keep_it_from_that_for_ever() -> None:
+def test_walks_of_others_do_not_keep_a_member_from_estimating_for_ever() -> None:
     rig = member(6)
     own: list[SampleWalk] = []
     while not own:

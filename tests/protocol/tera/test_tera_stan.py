@@ -137,7 +137,7 @@ def test_only_a_peer_itself_can_change_its_address() -> None:
     assert rig.peer.tera.topics[T].stan.entries[contact(2).peer].contact == contact(2)
 
 
-def test_whoever_left_is_not_brought_back_by_others() -> None:
+def test_a_member_that_left_is_not_brought_back_by_others() -> None:
     rig = member(2, 3, 4)
     rig.hear(2, LeaveNotice(T))
     [(to, walk)] = sent(rig.do(Collect()), CollectWalk)
@@ -195,7 +195,7 @@ def test_a_walk_from_afar_tells_that_one_can_be_found() -> None:
         assert told(cycle(rig), AdoptMe) == []
 
 
-def test_who_is_taken_in_or_dropped_is_told() -> None:
+def test_a_member_that_is_taken_in_or_dropped_is_told() -> None:
     rig = member(2, 3, 4, config=ADOPTING)
     [(to, walk)] = sent(rig.do(Collect()), CollectWalk)
     before = view(rig)
@@ -209,7 +209,7 @@ def test_who_is_taken_in_or_dropped_is_told() -> None:
     assert notices
 
 
-def test_who_loses_its_last_in_link_asks_one_after_the_other_the_lightest_first() -> None:
+def test_a_member_without_in_links_asks_one_after_the_other_the_lightest_first() -> None:
     rig = member(2, 3, 4, config=ADOPTING)
     rig.hear(20, InLink(T, True, True))
     rig.hear(21, InLink(T, True, True))
@@ -222,7 +222,7 @@ def test_who_loses_its_last_in_link_asks_one_after_the_other_the_lightest_first(
     assert told(rig.hear(second, InLink(T, True, True)), AdoptMe) == []
 
 
-def test_who_is_adopted_asks_nobody_else() -> None:
+def test_an_adopted_member_asks_nobody_else() -> None:
     rig = member(2, 3, 4, config=ADOPTING)
     rig.hear(20, InLink(T, True, True))
     [asked] = told(rig.hear(20, InLink(T, False, True)), AdoptMe)
@@ -230,7 +230,7 @@ def test_who_is_adopted_asks_nobody_else() -> None:
     assert told(rig.hear(33, InLink(T, False, True)), AdoptMe) == []
 
 
-def test_who_cannot_be_found_without_the_asker_refuses() -> None:
+def test_a_member_that_cannot_be_found_without_the_asker_refuses() -> None:
     rig = member(2, 3, 4, config=ADOPTING)
     [(to, answer)] = sent(rig.hear(30, AdoptMe(T)), InLink)
     assert (to, answer.held, answer.found) == (30, False, False)
@@ -242,7 +242,7 @@ def test_who_cannot_be_found_without_the_asker_refuses() -> None:
     assert 30 in view(rig)
 
 
-def test_who_leaves_tells_those_it_held() -> None:
+def test_a_member_that_leaves_tells_those_it_held() -> None:
     rig = member(2, 3, 4, config=ADOPTING)
     held = sorted(view(rig))
     effects = rig.do(seam.Unsubscribe(7, T))

@@ -152,13 +152,13 @@ def test_parts_that_never_met_merge() -> None:
 # --- repair -------------------------------------------------------------------------------------
 
 
-def test_who_has_seen_the_same_is_offered_nothing() -> None:
+def test_a_member_that_has_seen_the_same_is_offered_nothing() -> None:
     rig = member(2)
     rig.hear(2, Payload(T, event(9, 1), 1))
     assert sent(rig.hear(3, ShuffleRequest(T, 1, [], news(rig))), Offer) == []
 
 
-def test_who_has_seen_something_else_is_offered_what_is_held() -> None:
+def test_a_member_that_has_seen_something_else_is_offered_what_is_held() -> None:
     rig = member(2)
     settle_ms = rig.peer.config.dissemination.settle_ms
     rig.hear(2, Payload(T, event(9, 1), 1))
@@ -334,7 +334,7 @@ def test_a_difference_that_was_not_settled_keeps_it_awake() -> None:
     assert differing >= 6  # of 12; once in four if it had fallen asleep
 
 
-def test_old_entries_do_not_bring_back_who_left() -> None:
+def test_old_entries_do_not_bring_back_a_member_that_left() -> None:
     rig = spread("flood", neighbours=3)
     rig.hear(3, LeaveNotice(T))
     rig.hear(2, ShuffleRequest(T, 1, [Descriptor(contact(3), 1)], news(rig)))

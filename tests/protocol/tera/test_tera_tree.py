@@ -99,7 +99,7 @@ def test_the_link_that_brought_the_first_copy_is_not_given_up() -> None:
     assert eager(rig) == [2, 3]
 
 
-def test_who_was_fed_over_no_link_keeps_that_of_the_next_copy() -> None:
+def test_a_member_that_was_fed_over_no_link_keeps_the_link_of_the_next_copy() -> None:
     """Links may be believed in by one end only; that end is told, and sends nothing any more."""
     rig = Rig(1, c.Config(links=c.Links(wanted=2, most=2)))
     rig.subscribe()
@@ -123,7 +123,7 @@ def test_of_one_publishers_events_one_a_second_shapes_the_tree() -> None:
     assert told(rig.hear(4, Payload(T, event(9, 3, published_ms=2_000), 1)), Prune) == [4]
 
 
-def test_who_cannot_tell_whether_an_event_shapes_the_tree_prunes_nothing() -> None:
+def test_a_member_that_cannot_tell_whether_an_event_shapes_the_tree_prunes_nothing() -> None:
     rig = member(2, 3)
     rig.hear(2, Payload(T, event(9, 7, published_ms=7_000), 1))  # nothing is known of the sixth
     again = rig.hear(3, Payload(T, event(9, 7, published_ms=7_000), 1))

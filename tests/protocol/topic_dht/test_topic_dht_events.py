@@ -70,7 +70,7 @@ def test_what_came_as_repair_is_still_passed_on_by_the_tree() -> None:
     assert delivered(effects) == [] and told(effects, Cast)
 
 
-def test_who_subscribes_again_is_not_handed_the_same_events_again() -> None:
+def test_a_peer_that_subscribes_again_is_not_handed_the_same_events_again() -> None:
     rig = Rig(1, config())
     rig.subscribe()
     assert delivered(rig.hear(2, Payload(T, event(7, 1), 1))) == [(7, 1)]
@@ -144,7 +144,7 @@ def test_push_goes_to_the_logarithm_and_some_more() -> None:
 
 
 @pytest.mark.parametrize("message", [Cast(T, event(7, 1), 1, 0), Payload(T, event(7, 1), 1)])
-def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
+def test_a_peer_that_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     rig = Rig(1, config())
     effects = rig.hear(2, message)
     assert delivered(effects) == [] and rig.peer.counters["parasites"] == 1
@@ -153,7 +153,7 @@ def test_who_is_not_subscribed_says_so(message: m.AnyMessage) -> None:
     assert told(rig.hear(2, Beat(T, 5)), Vanished) == [2]
 
 
-def test_who_vanished_is_no_link_any_more() -> None:
+def test_a_peer_that_vanished_is_no_link_any_more() -> None:
     rig = forwarder()
     for number in OTHERS[1:]:
         rig.hear(number, Vanished(T))
@@ -254,7 +254,7 @@ def test_answers() -> None:
     assert rig.peer.subscribed == []
 
 
-def test_who_comes_back_before_it_has_left_is_answered() -> None:
+def test_a_peer_that_comes_back_before_it_has_left_is_answered() -> None:
     rig = forwarder()
     rig.do(seam.Unsubscribe(2, T))
     assert T in routing(rig).links()  # it looks for somebody to take over
@@ -262,7 +262,7 @@ def test_who_comes_back_before_it_has_left_is_answered() -> None:
     assert answers(effects) == [(3, "instantiated")]  # nobody else has answered anything
 
 
-def test_who_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
+def test_a_peer_that_leaves_the_network_tells_those_it_is_not_linked_to() -> None:
     rig = forwarder(links_per_level=1)
     linked = {contact(n).peer for n in OTHERS if contact(n).peer in routing(rig).links()[T]}
     effects = rig.do(seam.Leave())

@@ -95,7 +95,7 @@ def test_push_pull_takes_fewer_copies() -> None:
 
 
 @schemes
-def test_who_begins_does_not_get_the_past_nor_the_same_again(scheme: Scheme) -> None:
+def test_a_new_subscriber_gets_neither_the_past_nor_the_same_again(scheme: Scheme) -> None:
     field, since_ms = at_rest(scheme), at_rest(scheme).world.now_ms
     field.publish(5, payload=b"before")
     field.run(2_000)

@@ -155,7 +155,7 @@ def test_replace_of_one_that_does_no_more_than_its_share_is_aborted(group: Group
     assert group.forwarders() == [0]
 
 
-def test_newcomers_replace_who_does_more_than_its_share(group: Group) -> None:
+def test_newcomers_replace_a_forwarder_that_does_more_than_its_share(group: Group) -> None:
     """The fairness test is made on subscription too."""
     group.run.unsubscribe(4, [A])
     group.run.subscribe(0, [Topic(f"/more/{number}") for number in range(8)])

@@ -62,12 +62,12 @@ def test_there_and_back(message: TopicDhtMessage) -> None:
     assert decode(msgspec.msgpack.encode(message)) == message
 
 
-def test_every_message_is_among_them() -> None:
+def test_every_message_of_the_topic_aware_dht_is_tried() -> None:
     kinds = set(get_args(TopicDhtMessage))
     assert {type(one) for one in SAID} == kinds
 
 
-def test_they_are_among_all_messages() -> None:
+def test_messages_of_the_topic_aware_dht_are_among_all_messages() -> None:
     together = msgspec.msgpack.Decoder(m.AnyMessage)
     assert [together.decode(msgspec.msgpack.encode(one)) for one in SAID] == SAID
 

@@ -109,7 +109,7 @@ def test_a_child_compares_with_another_forwarder_than_its_parent() -> None:
     assert {2, 3} <= {*told(rig.cycle(), Beat)}
 
 
-def test_and_with_all_that_it_knows_by_turns_though_nothing_comes() -> None:
+def test_a_child_compares_with_all_that_it_knows_by_turns_though_nothing_comes() -> None:
     """Its parent may be silent because there is nothing, or because it drops all."""
     rig = child_of_2()
     rig.wait(10_000)

@@ -31,12 +31,12 @@ def test_parents_first_is_in_order() -> None:
     assert check_order(record_of(*((1, 1, e) for e in (ONE, TWO, BESIDE, THREE))), {}) == []
 
 
-def test_a_parent_after_its_child_is_not() -> None:
+def test_a_parent_after_its_child_is_out_of_order() -> None:
     [text] = check_order(record_of((1, 1, TWO), (1, 1, ONE)), {})
     assert "peer 1 was handed" in text and "which follows it" in text
 
 
-def test_nor_is_a_far_ancestor_whatever_lies_between() -> None:
+def test_a_far_ancestor_after_its_descendant_is_out_of_order() -> None:
     """The one between was never handed to this peer; another's delivery or store shows it."""
     late = [(1, 1, THREE), (1, 1, ONE)]
     assert len(check_order(record_of(*late, (2, 1, TWO)), {})) == 1
