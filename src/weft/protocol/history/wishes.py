@@ -6,10 +6,10 @@ asker hears what came of it; that the sub-topic hangs there it hears like all me
 topic's news. Owners are asked one after another: those known as members, then those that the DHT
 finds. Wishes that wait are stored, so that a restart of the owner loses none.
 
-Which peers own a topic, and how its versions are written, is `ownership.py`. A wish is only ever
-asked of the topic's proven holders, and only their answer counts. A peer that made a wish may go:
-the wish is the owner's from then on, and the asker finds the sub-topic where all others do.
-A wish costs its owner a name and a key.
+`ownership.py` knows which peers own a topic, and writes its versions. A wish is only ever asked of
+the topic's proven holders, and only their answer counts. A peer that made a wish may leave: the
+owner keeps the wish, and the asker finds the sub-topic like any other peer. A kept wish costs its
+owner a name and a key.
 
 Invariants: at most `_WISHES_MAX` wishes are kept per topic, `_WISHES_EACH_MAX` of one asker, in at
 most `_TOPICS_MAX` topics; an asker has at most `_ASKING_MAX` wishes on their way.
@@ -64,7 +64,7 @@ _WISHES_MAX = 64
 _WISHES_EACH_MAX = 8
 _TOPICS_MAX = 256
 _ASKING_MAX = 64
-"""guess, all four: this is about people."""
+"""guess, all four: people make wishes by hand, so few are on their way at once."""
 
 _WHY = {
     Reason.OUTSIDE_PARENT: "that is not one segment of a path",
@@ -74,8 +74,7 @@ _WHY = {
 
 
 class _Wish:
-    """One wish of this peer's user, the owners still to be asked, and the one that is asked now. It
-    is known by the number of the question that is on its way."""
+    """One wish of this peer's user, the owners still to be asked, and the one that is asked now."""
 
     __slots__ = ("asked", "command", "owners")
 
@@ -229,8 +228,7 @@ class Wishes:
         full = topic not in self._kept and len(self._kept) >= _TOPICS_MAX
         if full or len(wishes) >= _WISHES_MAX or of_asker >= _WISHES_EACH_MAX:
             return False
-        # All wishes of a topic are one note in the store, which replaces the one before: those that
-        # came true meanwhile go with it.
+        # All wishes of a topic are one note in the store, so this also drops those that came true.
         kept = self._kept.setdefault(topic, {})
         kept[segment] = asker
         self._storage.add_named(*records.seal_wishes(topic, kept))
