@@ -16,7 +16,8 @@ import math
 from weft.rules.draw import chance
 
 NEWEST = 4
-"""guess: the newest run counts one in so many; the deviation is then 1/√7 of a single run's."""
+"""guess: the newest run counts for one part in so many; the deviation of the shared estimate is
+then 1/√7 of a single run's."""
 
 
 def textbook(samples: int, repeats: int) -> float:

@@ -123,7 +123,7 @@ class Deployment:
 
     @property
     def notifications(self) -> float:
-        """Per cycle."""
+        """Deliveries per cycle."""
         return self.rate * self.subscriptions
 
 
@@ -152,7 +152,7 @@ def tera_costs(system: Deployment) -> Costs:
     advertisers = system.peers * -math.expm1(
         system.topics * math.log1p(-min(size / system.peers, 1 - 1e-12))
     )
-    # Neither the publisher subscribes, nor has its own table the topic.
+    # The publisher does not subscribe (`outside`), and its table lacks the topic (`unknown`).
     outside = 1.0 - size / system.peers
     unknown = outside * (1.0 - holds_topic(system.table_size, system.topics))
     walked = visits_expected(system.table_size, system.topics, system.visits, system.walks)

@@ -62,7 +62,7 @@ def still_to_choose(chosen: int, asked: int, quota: int) -> int:
 
 
 def pair_weight(mine: int, theirs: int) -> int:
-    """How early a link to another is wanted, alike at both ends; the lowest first."""
+    """How early two peers want a link to each other, alike at both ends; the lowest first."""
     return min(mine, theirs)
 
 
@@ -127,8 +127,8 @@ class Fate(Enum):
 
 
 def fate(number: int, fed_first: int, fed_last: int) -> Fate:
-    """Of an event, where its publisher's events come over one link, in order, so far with the
-    numbers `fed_first` to `fed_last`. What was published before these may be on another way."""
+    """The fate of an event whose publisher's events come over one link, in order, so far with the
+    numbers `fed_first` to `fed_last`. Earlier events may have taken another way."""
     if number > fed_last:
         return Fate.QUEUED
     return Fate.LOST if number >= fed_first else Fate.UNKNOWN
