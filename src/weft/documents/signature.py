@@ -30,9 +30,9 @@ _verdicts: list[Verdicts] = []
 
 @contextmanager
 def remembered(verdicts: Verdicts) -> Iterator[None]:
-    """While this lasts, nothing is verified that there is a verdict on: for a simulator, where all
-    peers verify the same in one process. A peer on a network would gain nothing, and where several
-    share a process, what one of them costs could not be measured any more."""
+    """Use and keep verdicts while this lasts: for a simulator, where all peers verify the same
+    signatures in one process. A peer on a network would gain nothing, and where several share a
+    process, the cost of one of them could not be measured any more."""
     _verdicts.append(verdicts)
     try:
         yield
