@@ -155,7 +155,8 @@ class Links:
     def improve(
         self, ranked: Sequence[Contact], recent: int, carries: Callable[[PeerId], bool]
     ) -> None:
-        """Once a cycle: ask for one link that is wanted more, or let one go that is wanted less."""
+        """Once a cycle: ask for one link that is wanted more, and offer to give one up that is
+        wanted less."""
         config = self._ctx.config.links
         ideal = [contact for contact in ranked if contact.peer not in self._full][: config.wanted]
         missing = [contact for contact in ideal if contact.peer not in self.linked]
@@ -244,7 +245,7 @@ class Links:
         return True
 
     def shun(self, peer: PeerId) -> None:
-        """A member has brought nothing: without it, and not with it again for a while."""
+        """A member has brought nothing: give its link up, and do not link it again for a while."""
         contact = self.linked.get(peer)
         if contact is not None:
             self._ctx.counters["links_shunned"] += 1
