@@ -1,6 +1,6 @@
 """Settings of a peer's state machines: frozen, nested per layer, checked when created.
 
-Every default says where it comes from: `paper`, `measured` or `guess`.
+Every number among the defaults says where it comes from: `paper`, `measured` or `guess`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Config:
     pulsar: Pulsar = field(default_factory=Pulsar)
     topic_dht: TopicDht = field(default_factory=TopicDht)
     defence: Defence = field(default_factory=Defence)
-    hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py), "/": of all
+    hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py); "/": one of all
     trace: bool = False  # produce Trace effects
 
     def __post_init__(self) -> None:

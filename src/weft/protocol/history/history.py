@@ -99,7 +99,7 @@ class Config:
 
     enabled: bool = False
     provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
-    segment_heights: int = 256  # asked: of a stream under one key in the DHT; alike at all peers
+    segment_heights: int = 256  # guess: of a stream under one key in the DHT; alike at all peers
     put_bytes_max: int = 0  # guess: publishers put blocks so large into the DHT; at all peers alike
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come

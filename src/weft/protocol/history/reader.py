@@ -743,8 +743,9 @@ class Reader:
                 self._fetch.want(self._topic, [cid], source)
 
     def on_timeout(self, serial: int) -> None:
-        """Question or answer may have got lost: ask once or twice more, then another member. A
-        member that was silent before, or has sent no page yet while others may, is left at once."""
+        """Question or answer may have got lost: ask once or twice more, then another member. If
+        others may answer, a member that was silent before, or has sent no page yet, is left at
+        once."""
         source = self._source
         if source is None or serial != self._request:
             return

@@ -179,7 +179,7 @@ class Seen:
         return named is not None and named[2] <= self._highest.get(named[:2], 0)
 
     def all(self) -> list[Had]:
-        """The numbers, those that rose last at the end."""
+        """The numbers, those noted last at the end."""
         return [Had(*key, number) for key, number in self._highest.items()]
 
 
