@@ -486,6 +486,22 @@ def test_an_owner_that_is_no_member_is_found_in_the_dht() -> None:
     assert list(history(town, 0).wishes.of(T)) == ["tennis"]
 
 
+def test_wishes_whose_owner_is_looked_for_are_bounded() -> None:
+    town = owned(dht=True)
+    town.world.crash(town.nodes[0], silent=True)
+    town.run(600_000)
+    tokens = [
+        town.world.ask(town.nodes[1], lambda token: seam.AskSubTopic(token, T, "tennis"))
+        for _ in range(65)
+    ]
+    assert town.world.record.answers[tokens[0]] is None  # the DHT is still looking
+    answered = town.world.record.answers[tokens[-1]]
+    assert answered is not None
+    assert answered[1].reason == "too many wishes are on their way"
+    town.run(60_000)
+    assert "could be reached" in ask(town, 1, "tennis").reason  # there is room again
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_who_is_let_in_and_publishes_at_once_is_heard_at_once(seed: int) -> None:
     """Its event overtakes the news at some members, which ask for the version it links to."""

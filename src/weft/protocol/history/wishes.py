@@ -67,7 +67,7 @@ _ASKING_MAX = 64
 """guess, all four: people make wishes by hand, so few are on their way at once."""
 
 _WHY = {
-    Reason.OUTSIDE_PARENT: "that is not one segment of a path",
+    Reason.OUTSIDE_PARENT: "a sub-topic is named by one segment of a path, without slashes",
     Reason.NOT_ALLOWED: "only a peer that may publish in the topic may ask for sub-topics",
     Reason.WRONG_TOPIC: "it hangs there already",
 }
@@ -103,7 +103,8 @@ class Wishes:
         self._versions = versions
         self._members = members
         self._dht = dht
-        self._asking: dict[int, _Wish] = {}
+        self._asking: dict[int, _Wish] = {}  # by the number of the question on its way
+        self._sought = 0  # wishes whose next owner the DHT looks for
         self._kept: dict[Topic, dict[str, PeerId]] = {}
         for encoded in library.records().values():
             wishes = records.read_wishes(encoded)
@@ -132,7 +133,7 @@ class Wishes:
             self._answer(command, "refused", f"nobody is known to own {topic}")
         elif self._ownership.holds(topic):
             self._answer(command, "refused", f"{topic} is this peer's own: add the sub-topic")
-        elif len(self._asking) >= _ASKING_MAX:
+        elif len(self._asking) + self._sought >= _ASKING_MAX:
             self._answer(command, "refused", "too many wishes are on their way")
         else:
             reason = judge_sub_topic_request(version, self._ctx.me.peer, command.segment)
@@ -173,6 +174,7 @@ class Wishes:
                 self._ask_one(wish, known[0])
                 return
             if self._dht is not None:
+                self._sought += 1
                 token = self._ctx.quietly(lambda answer: self._on_found(wish, answer))
                 self._dht.operations.find_peer(DhtFindPeer(token, owner))
                 return
@@ -181,6 +183,7 @@ class Wishes:
 
     def _on_found(self, wish: _Wish, answer: Answer) -> None:
         """The DHT has found an owner that is no member, or has not."""
+        self._sought -= 1
         if answer.contact is not None:
             self._ask_one(wish, answer.contact)
         else:
