@@ -160,6 +160,9 @@ _SEEN_MAX = 256
 """guess: publishers whose statements a newcomer is told; it verifies each, which takes 60 µs."""
 WORD_MS: Millis = 50
 """guess: events that were taken in on their publisher's word are proven after so long."""
+NOT_SEEN = -1
+"""Differs from every fingerprint, since none is negative: what a member is compared with that may
+have seen anything."""
 _PAST_MAX = 256
 """guess: ended subscriptions of which it is remembered what was seen."""
 

@@ -70,7 +70,7 @@ from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Strea
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.recent import Recent, compare
+from weft.protocol.recent import NOT_SEEN, Recent, compare
 from weft.protocol.seam import (
     Answer,
     AskHeads,
@@ -138,7 +138,6 @@ class Config:
 
 
 _TELL = stream_of("history.tell")
-_NOT_SEEN = -1  # no fingerprint is negative
 _Before: TypeAlias = tuple[Recent, list[Statement], Contact]
 """Where a subscriber's recent events are noted, the statements of runs published before it
 subscribed, and the member that told them."""
@@ -369,7 +368,7 @@ class History(Delivery):
         keeps history, have it repaired."""
         for recent, seen, member in self._before.pop(found.stream.topic, ()):
             if found.nobody_keeps:
-                compare(self._ctx, found.stream.topic, recent, member, _NOT_SEEN, settle_ms=0)
+                compare(self._ctx, found.stream.topic, recent, member, NOT_SEEN, settle_ms=0)
             else:
                 self.skip_to(recent, seen)
 

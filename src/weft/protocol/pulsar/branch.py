@@ -48,7 +48,7 @@ from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
-from weft.protocol.recent import Offer, Recent, Repair, Want
+from weft.protocol.recent import NOT_SEEN, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload, span_of
@@ -521,8 +521,6 @@ class Trees(Subscriptions[Branch]):
 # --- events ---------------------------------------------------------------------------------------
 
 _ELSEWHERE = stream_of("pulsar.elsewhere")
-_NOT_SEEN = -1
-"""No fingerprint is negative."""
 _DIFFERS_MAX = 2
 """guess: cycles; while events flow, the two ends of a link often differ for a moment."""
 
@@ -626,7 +624,7 @@ class Events:
 
     def offer(self, branch: Branch, other: Contact) -> None:
         """Offer what is held here to a member, whatever it has seen."""
-        self.compare(branch, other, _NOT_SEEN, settle_ms=0)
+        self.compare(branch, other, NOT_SEEN, settle_ms=0)
 
     def show(self, branch: Branch, others: Iterable[Contact]) -> None:
         """Offer events that should have spread by now to members that may lack them."""
