@@ -73,7 +73,7 @@ _WARN_MS = 60_000
 """guess: between two warnings about one topic."""
 _WARNED_MAX = 256
 """guess: topics of which it is remembered when this peer's user was warned."""
-_LATE = "not enough peers said so in time"
+_LATE = "not enough peers said in time that they have it"
 _CROWDED = "too many publishes wait for copies"
 
 

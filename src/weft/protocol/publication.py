@@ -137,12 +137,12 @@ _REST_MS = 500
 _REST_MS_MAX = 5_000
 """guess: the longest such pause."""
 _CROWDED = "too many publishes were waiting"
-_ISOLATED = "this peer met no other in time"
+_ISOLATED = "this peer met no other peer in time"
 _LEFT = "this peer left the network"
-_LATE = "no access point took it in time"
+_LATE = "no subscriber that this peer could find took it in time"
 _REFUSED = (
     "the topic's peers did not take it, though they were reached: its owners may not let this peer "
-    "publish, and where they choose their publishers one needs a store"
+    "publish, and where they choose their publishers a publisher needs a store"
 )
 _REFUSED_MAX = 16
 """guess: refusals after which an event is given up; with four attempts between pauses they take

@@ -784,7 +784,8 @@ class Ownership:
         """A sub-topic's version: the newest one known, or a first one made for it."""
         name = Topic(f"{topic}/{segment}")
         if sub_topic_segment(topic, name) != segment:
-            raise Refused(Reason.OUTSIDE_PARENT, f"{segment!r} is not one segment of a path")
+            said = f"{segment!r} is no name for a sub-topic: that is one segment of a path"
+            raise Refused(Reason.OUTSIDE_PARENT, said)
         known = self._versions.newest(name)
         if known is not None:
             if parent.sub_topics.get(segment) == known.cid:
