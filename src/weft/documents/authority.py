@@ -15,7 +15,7 @@ since it names them by CID; so events that were history when the owners revoked 
 
 Holders that change a topic at once make two versions after the same one. Neither is lost: a third
 follows one of them, names the other (`MERGES`) and has the changes of both (`merged`). Where they
-contradict each other the narrower right stands: a revocation is never undone by somebody else's
+contradict each other the narrower right stands: a revocation is never undone by another owner's
 change.
 
 Anyone may make a topic from another's descriptor (Section 4.5). The versions of such a topic name

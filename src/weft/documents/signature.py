@@ -3,7 +3,7 @@
 The purpose keeps a signature given for one kind of thing from passing for another. Verification is
 libsodium's (PyNaCl), the costly part of taking in an event. measured: about 17,500 a second on a
 core against 9,200 for `cryptography` (docs/descriptors.md). libsodium also refuses signatures that
-somebody other than the signer altered (S not below the group's order) and keys of small order, so
+were altered by another than the signer (S not below the group's order) and keys of small order, so
 nobody but its author can make a second block of one event.
 """
 

@@ -128,7 +128,7 @@ class FarBehind(Signal, frozen=True, gc=False):
 
 
 class Context:
-    """One per peer, shared by all its layers."""
+    """The context of one peer, shared by all its layers."""
 
     def __init__(self, me: Contact, seed: int, config: Config) -> None:
         self.me = me

@@ -279,7 +279,7 @@ class Answered:
         return self._takes(self._offered, topic, peer, 1)
 
     def repairs(self, topic: Topic, peer: PeerId, size: int) -> bool:
-        """Whether so many bytes of events may be sent to a peer again."""
+        """Whether `size` bytes of events may be sent to a peer again."""
         return self._takes(self._repaired, topic, peer, size)
 
     def _takes(

@@ -88,7 +88,7 @@ _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie and are remembered."""
 
 ORDER = "delivery.order"
-"""Events that wait for earlier ones are looked through."""
+"""The time at which events that wait for earlier ones are looked through."""
 _EARLY_BYTES_MAX = 4 << 20
 """guess: payloads that wait for earlier ones; above that, those that wait longest are handed
 out."""

@@ -121,7 +121,7 @@ class Advert(Struct, frozen=True, array_like=True, gc=False):
 AdvertList: TypeAlias = Annotated[list[Advert], Meta(max_length=LIST_MAX)]
 """The topics of a sender, which ride on exchanges in the general overlay."""
 Riders: TypeAlias = Callable[[Contact], list[Advert]]
-"""What to send along to a peer that views are exchanged with."""
+"""The adverts to send along to a peer that views are exchanged with."""
 
 
 class ShuffleRequest(Message, frozen=True, tag=1):
@@ -242,8 +242,8 @@ _MET_MAX = 32
 _WORKED_MAX = 64
 """guess: peers remembered of those that spoke lately."""
 _HEARD_OF_MAX = 128
-"""guess: peers remembered that others told of. Of so many one in twenty is left after a crash of
-95 %, whereas a view of 20 and some thirty that spoke are all dead in one case of twelve."""
+"""guess: peers remembered that others told of. After a crash of 95 % some six of them are left,
+whereas a view of 20 and some thirty that spoke are all dead in one case of twelve."""
 _ASKED_MAX = 32
 """guess: peers remembered that were asked to let this one in."""
 _FAILED_MAX = 128
@@ -414,7 +414,7 @@ class Cyclon:
     def bury(self, peer: PeerId) -> None:
         """The peer said that it left: others' old entries must not bring it back."""
         self.remove(peer)
-        # An entry nobody renews ages out within about so many exchanges.
+        # Others' entries of a peer that is gone age out within about `view_size` exchanges.
         self._gone[peer] = self.tick + self._ctx.config.cyclon.view_size
 
     def welcome(self, contact: Contact) -> bool:

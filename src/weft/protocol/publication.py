@@ -269,7 +269,7 @@ class _Doubted:
     def __init__(self) -> None:
         self.others: dict[PeerId, _Other] = {}  # the latest few are asked about each run at once
         self.found = 0  # others found in this round …
-        self.wanted = OTHERS  # … of so many
+        self.wanted = OTHERS  # … of those wanted
         self.due: Millis | None = None  # when still others are looked for
         self.seeking = False  # a lookup for them is under way
         self.rests = False  # the last lookup found too few, so no further one is begun
@@ -701,7 +701,7 @@ class Publishing:
         if times < _AGAIN_TIMES:
             return now + _AGAIN_MS
         if not enough and times < _AGAIN_TIMES + _WIDE_TIMES:
-            return now + _AGAIN_MS + -now % _AGAIN_MS  # runs of so long at once
+            return now + _AGAIN_MS + -now % _AGAIN_MS  # together with runs of the same time
         if enough and self._is_sure(shown, doubted):
             return now + _AGAIN_MS if times == _AGAIN_TIMES else None
         held_until = shown.since + self._ctx.config.dissemination.recent_ms
@@ -868,7 +868,7 @@ class Publishing:
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
 
     def _on_refused_by_all(self, pending: _Pending) -> None:
-        """Every access point that could be found refused the event, with a reason. They are asked
+        """Every access point that could be found refused the event, with a reason. All are asked
         once more, since news that the publisher is allowed may be on its way to them."""
         pending.rounds += 1
         if pending.rounds < _ROUNDS:

@@ -8,8 +8,8 @@ it. Members note, hold, compare and let go of whole runs, never of single events
 Nothing is noted that its publisher has not signed (`documents/run.py`): no life, no number, no
 floor. So a number that was seen can only have been claimed by its publisher, and knowing an event
 by its number is knowing it by its content. A copy that differs from the held run of its number is
-looked at again (`judge`): either it is forged, or its publisher has signed two different things,
-and both signatures are the proof of it.
+verified (`judge`): either it is forged, or its publisher has signed two different things, and both
+signatures are the proof of it.
 
 A run that comes over its publisher's own connection, where TLS proves the same key, and that this
 member passes on to nobody, is taken in on its publisher's word (`judge`, `vouched`). Runs are
@@ -97,7 +97,7 @@ class Offer(Message, frozen=True, tag=26):
     topic: WireTopic
     spans: Spans
     first: bool  # False: an answer, not to be answered by another offer
-    settle_ms: Counter = 0  # only events held for so long were offered; so shall the answer
+    settle_ms: Counter = 0  # only events held this long are offered, also in the answer
 
 
 class Want(Message, frozen=True, tag=27):
@@ -673,7 +673,8 @@ class Recent:
         return self._marks >> 1
 
     def seen(self) -> list[Statement]:
-        """What was published so far, newest publishers first, for a member that joins now."""
+        """Statements of what was published so far, newest publishers first, for a member that joins
+        now."""
         newest = list(self.lives.values())[-_SEEN_MAX:]
         for life in newest:
             if life.word_from:
@@ -821,7 +822,7 @@ def on_want(
     message: Asked,
     may: Callable[[int], bool] = lambda size: True,
 ) -> None:
-    """Send what is asked for, in bounded messages. `may`: whether so many bytes may go."""
+    """Send the events asked for, in bounded messages. `may`: whether that many bytes may go."""
     batch = ctx.config.dissemination.repair_batch
     bytes_max = ctx.config.dissemination.repair_bytes_max
     gathered: list[Run] = []

@@ -141,7 +141,7 @@ class Routing(ABC):
 
     @abstractmethod
     def run_cycle(self, cycle: int, due: Due) -> None:
-        """A cycle begins; `due` is to be told of each topic whose turn it is."""
+        """A cycle begins; the routing calls `due` with each topic whose turn it is."""
 
     # --- what travels with the general overlay's messages -----------------------------------------
 

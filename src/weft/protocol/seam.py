@@ -75,14 +75,14 @@ class PeerLost(Struct, frozen=True, gc=False):
 
 
 class Stalled(Struct, frozen=True, gc=False):
-    """What was sent to this peer has not left: its connection cannot be begun yet, because this
-    side is making too many others. `Resumed` or `PeerLost` follows."""
+    """Messages to this peer have not left: its connection cannot be begun yet, because this side is
+    making too many others. `Resumed` or `PeerLost` follows."""
 
     peer: PeerId
 
 
 class Resumed(Struct, frozen=True, gc=False):
-    """What was sent to this peer leaves now."""
+    """Messages to this peer leave now."""
 
     peer: PeerId
 

@@ -95,7 +95,7 @@ def _no_member_in_view(peers: int, members: int, view_size: int) -> float:
 
 
 def merged_within(cycles: int, peers: int, members: int, view_size: int) -> float:
-    """The chance that the two parts meet within so many cycles, views being fresh in each."""
+    """The chance that the two parts meet within `cycles`, views being fresh in each."""
     return 1.0 - no_meeting(peers, members, view_size) ** cycles
 
 

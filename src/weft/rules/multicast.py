@@ -58,7 +58,7 @@ def push_down(children: Sequence[Contact], key: int, count: int) -> list[Contact
 
 
 def is_circle(me: PeerId, parent: PeerId, path: Sequence[Contact]) -> bool:
-    """Whether the way up comes back to this member, or is so long that it must."""
+    """Whether the way up leads back to this member, or is longer than any without a circle."""
     return parent == me or len(path) >= PATH_MAX or any(one.peer == me for one in path)
 
 
@@ -99,7 +99,8 @@ def onward(
 
 
 def is_cut_off(heard_cycle: int, cycle: int, patience: int) -> bool:
-    """Whether no beat has come down from a root for so long that the way up must be broken."""
+    """Whether no beat has come down from a root for longer than `patience` cycles, so that the way
+    up must be broken."""
     return cycle - heard_cycle > patience
 
 

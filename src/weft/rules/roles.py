@@ -29,7 +29,7 @@ Choice: TypeAlias = Literal["forward", "split", "replace", "join"]
 
 
 class Load(NamedTuple):
-    """What a peer says of itself."""
+    """How much a peer forwards, by its own word."""
 
     locations: int  # |L_p|
     topics: int  # |T_p|
@@ -57,7 +57,7 @@ def relieves(mine: Load, parent: Load) -> bool:
 
 
 def has_room(children: int, more: int, k: int) -> bool:
-    """Whether a forwarder with so many children can take more."""
+    """Whether a forwarder with `children` can take `more`."""
     return children + more <= k
 
 
@@ -183,7 +183,7 @@ class Region(Generic[Peer]):
 
 
 def forwarders_estimate(target: int, found: Sequence[int], bits: int) -> float:
-    """How many locations there are in a range of so many bits, from the closest few to a random
+    """How many locations there are in a range of `bits` bits, from the closest few to a random
     target: (r − 1) · 2^bits / d, where d is the distance of the r-th."""
     distance = max(one ^ target for one in found)
     return (len(found) - 1) * 2.0**bits / distance

@@ -52,7 +52,7 @@ ADOPTED_PART = 4
 """guess: at most one in so many neighbours is adopted, and always room for one."""
 
 _FRACTION_BITS = 58
-"""Of a lean weight: −ln(1−u) stays below 2⁶ for a u of 53 bits."""
+"""Bits of a lean weight behind the point: −ln(1−u) stays below 2⁶ for a u of 53 bits."""
 
 
 def number_of(identity: bytes) -> int:
@@ -134,14 +134,13 @@ def shared_parent(
 
 
 def is_from_afar(steps: int) -> bool:
-    """Whether a walk that took so many steps before it came here shows that walks find this
-    peer."""
+    """Whether a walk that took `steps` before it came here shows that walks find this peer."""
     return steps >= FAR
 
 
 def is_lonely(in_links: int, quiet_periods: int, patience: int = PATIENCE) -> bool:
-    """Whether a member held by so many others, that no walk from afar has passed for so many
-    periods, asks for adoption."""
+    """Whether a member asks for adoption: `in_links` others hold it, and no walk from afar has
+    passed it for `quiet_periods`."""
     return in_links < 1 or quiet_periods >= patience
 
 
@@ -152,7 +151,7 @@ def can_be_found(lately: bool, others: int) -> bool:
 
 
 def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
-    """Whether a member with a view of `wanted` neighbours, so many of them adopted, adopts one
+    """Whether a member with a view of `wanted` neighbours, `adopted` of them adopted, adopts one
     more: if it has room, and can be found itself."""
     return found and adopted < max(1, wanted // ADOPTED_PART)
 

@@ -123,8 +123,8 @@ def delegates(
 
 
 def tree_of(member: int, roots: Sequence[int], bits: int) -> int:
-    """Of an event's trees the one that a member may be inside of: a root of its own, any other by
-    its hash, of which 64 bits count."""
+    """Which of an event's trees a member may be inside of: a root of its own, any other of the one
+    that 64 bits of its hash choose."""
     if member in roots:
         return roots.index(member)
     return mix(member >> max(0, bits - 64)) % len(roots)

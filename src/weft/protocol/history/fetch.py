@@ -509,7 +509,7 @@ class Providers:
         self._ctx = ctx
         self._dht = dht
         self._library = library
-        # When each was looked at last, in that order; the oldest give way, as in the DHT.
+        # When each was looked at last, in that order; the oldest are dropped, as in the DHT.
         self._provided: BoundedDict[Segment, Millis] = BoundedDict(ctx.config.dht.provided_max)
         self._earlier: deque[Iterator[Segment]] = deque()  # of earlier lives, by topic
         self._searches: dict[Segment, list[Callable[[Sequence[Contact]], None]]] = {}

@@ -513,9 +513,9 @@ class History(Delivery):
 
     def _is_far_ahead(self, topic: Topic, run: Run) -> bool:
         """Whether this peer is so far behind that the stream's pages bring a run sooner than it
-        could be handed out. Then it is passed on as its publisher signed it, and not looked at: a
-        peer that verifies everything twice never catches up with a busy stream. (What is wrong with
-        its blocks, the next peers and this peer's pages find out.)"""
+        could be handed out. Then it is passed on as its publisher signed it, and its blocks are not
+        verified: a peer that verifies everything twice never catches up with a busy stream. (The
+        next peers verify them, and so does this peer when pages bring them.)"""
         found = self.readers.get(topic)
         if found is None or not found.reading:
             return False
@@ -553,7 +553,7 @@ class History(Delivery):
     def _payload_bytes_max(
         self, topic: Topic, headers: Mapping[str, str], envelope_bytes: int, origin: Topic | None
     ) -> int:
-        """What fits in a block, where headers stand among the metadata."""
+        """The largest payload that fits in a block, where headers stand among the metadata."""
         return payload_bytes_max(topic, _metadata(INTEGER_MAX, INTEGER_MAX, headers, origin))
 
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:

@@ -9,8 +9,8 @@ on from is replaced by another; reading goes on where the last page ended.
 
 Words: the *fork* of a branch is the event where it left the rest of the stream. An event is
 *vouched* for if an accepted one names it as its parent, and *early* if it came before this peer
-knew where to begin (`stream.py`). A topic's *turn* comes again and again, ever more seldom
-(`history.py`).
+knew where to begin (`stream.py`). A topic's *turn* (`History.run_topic`) comes once a cycle, or
+more seldom while the routing finds it quiet.
 
 What a gap means depends on what is being read, so that is an explicit state:
 
@@ -137,7 +137,7 @@ _SOURCES_MAX = 8
 """guess: members that are tried for one reading before it fails."""
 _ASKED_TO_BEGIN_MAX = 8
 """guess: times a member that does not answer is asked where its stream stands, one every
-`request_timeout_ms`, besides each one that is met; the topic's turns come ever more seldom."""
+`request_timeout_ms`, besides each one that is met; later the topic's turns do so."""
 _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
 _BROUGHT_MAX = 64
@@ -500,7 +500,8 @@ class Reader:
         early: bool = False,
         paged: bool = False,
     ) -> Result:
-        """Put an event in its place, and see to what it lacks. `paged`: it came in a page."""
+        """Put an event in its place, and get the parents that it lacks. `paged`: it came in a
+        page."""
         taken = self._streams.add(self.stream, event, source, hops, early)
         self._take_proven()
         if taken.no_room:

@@ -255,7 +255,7 @@ class Pace:
             del self._waiting[number]
 
     def _owes(self, peer: PeerId) -> int:
-        """What a peer has had beyond its share so far, in bytes."""
+        """The bytes that a peer has had beyond its share so far."""
         since, served = self._owed.get(peer, (self._ctx.now, 0))
         return max(0, served - (self._ctx.now - since) * self._rate // 1_000)
 

@@ -77,7 +77,7 @@ from weft.store.reader import Since, stream_of
 HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
 SEEN_MAX = 256
-"""guess: publishers about which a new subscriber is told what came before it."""
+"""guess: publishers whose highest numbers a new subscriber is told."""
 TIPS_MAX = 64
 """guess: events that a new subscriber gets only to see their numbers; blocks of some 300 bytes."""
 
@@ -119,7 +119,7 @@ times in it."""
 _LEFT_MAX = 256
 """guess: ended subscriptions of which this peer remembers what it has had."""
 _RECALLED_MAX = 1_024
-"""guess: stored events looked through for what a former life has had; some 10 ms."""
+"""guess: stored events read to recall the numbers that a former life has had; some 10 ms."""
 _UNSTORED_MAX = 65_536
 """guess: events remembered that were delivered but could not be stored."""
 
@@ -268,7 +268,7 @@ class TopicStream:
         self._early_bytes = 0
 
     def _recall(self, library: Store, heads: dict[Cid, int]) -> Seen:
-        """What a former life has had, from the end of what it stored."""
+        """The numbers that a former life has had, by the latest events that it stored."""
         found: list[SealedEvent] = []
         top = max(((height, cid) for cid, height in heads.items()), default=None)
         if top is not None:
@@ -380,15 +380,16 @@ class TopicStream:
         return cid in self._gaps
 
     def told(self) -> list[Had]:
-        """What a member that begins here has to know: all that was had here, or lay before."""
+        """The numbers that a member which begins here has to know: those had here, and those that
+        lay before this peer's own beginning."""
         covered = Seen(self._ctx.config.history.publishers_max, self._beginning.told)
         for had in self.seen.all():
             covered.add(had)
         return covered.all()[-SEEN_MAX:]
 
     def note_missing(self, event: SealedEvent, missing: Iterable[Cid]) -> bool:
-        """An event got its place, and these parents are not there; whether the past before it is
-        not wanted. Where the store missed the event itself, it misses its parents too."""
+        """An event got its place, and these parents are not there. Returns whether the past before
+        it is not wanted. Where the store missed the event itself, it misses its parents too."""
         if event.cid in self._gaps:
             self._gaps.update(dict.fromkeys(missing))
         begins = event.cid in self.baseline
@@ -410,7 +411,7 @@ class TopicStream:
             self._early_bytes -= len(self._early.popleft()[0].block)
 
     def take_early(self) -> list[Early]:
-        """What waited, parents before children."""
+        """The events that waited, parents before children."""
         early = sorted(self._early, key=lambda waiting: position(waiting[0]))
         self._early.clear()
         self._early_bytes = 0

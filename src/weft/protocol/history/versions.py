@@ -222,7 +222,7 @@ class Versions:
         return self._newest.get(topic)
 
     def link(self, topic: Topic) -> Cid | None:
-        """What an event published now links to."""
+        """The version that an event published now links to."""
         version = self._newest.get(topic)
         return version.cid if version is not None else None
 
@@ -346,7 +346,7 @@ class Versions:
         self._ctx.counters["history_held_dropped"] += held.add(version, (event, source, hops))
 
     def held(self, topic: Topic) -> HeldEvents | None:
-        """What waits in a topic."""
+        """The events of a topic that wait for versions."""
         return self._held.get(topic)
 
     def expects(self, cid: Cid) -> bool:

@@ -203,7 +203,7 @@ class Kademlia:
             self.probe(space, table, oldest)
 
     def probe(self, space: Space, table: Table, entry: Entry) -> None:
-        """See whether a peer in a table is still there."""
+        """Ask a peer in a table whether it is still there."""
         self._ctx.counters["dht_probes"] += 1
 
         def answered(reply: ProbeReply | None) -> None:

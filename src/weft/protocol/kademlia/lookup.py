@@ -80,7 +80,7 @@ class Question(Struct, frozen=True):
     want: int = NODES
     key: bytes = b""
     sender_role: Topic = GENERAL
-    within: int = 0  # only peers that share so many leading bits with the target are asked
+    within: int = 0  # leading bits that a peer must share with the target to be asked
     count: int = 0  # how many of the closest are sought; 0: the k of the settings
 
 

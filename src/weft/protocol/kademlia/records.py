@@ -397,7 +397,7 @@ class Operations:
         count: int,
         then: Callable[[int], None],
     ) -> None:
-        """Ask several peers to hold something; `then` is told how many do, with `count` before."""
+        """Ask several peers to hold something; `then` gets the number that do, added to `count`."""
         left = len(peers)
         if not left:
             then(count)
@@ -443,7 +443,7 @@ class Operations:
         self._find_behind(token, VALUE, key, done, seen, lambda: met.best is not None)
 
     def republish(self, most: int) -> None:
-        """Store the values anew that are due, at most so many at a time."""
+        """Store the values anew that are due, `most` at a time."""
         for key in self._values.take_due(most):
             self._republish(key)
 
@@ -514,7 +514,7 @@ class Operations:
         return False
 
     def provide_again(self, most: int) -> None:
-        """Renew what is due, at most so many at a time: those due longest first."""
+        """Renew the provided keys that are due, `most` at a time, those due longest first."""
         now = self._ctx.now
         due = [
             (due_ms, key, provided)

@@ -205,8 +205,8 @@ class Calls:
         then: Callable[[R | None], None],
         slow: Callable[[], None] | None = None,
     ) -> None:
-        """Send the message that `make` makes for a request's number. `then` is told the answer,
-        which must be of the kind `expects`, or None; `slow` that the answer is late."""
+        """Send the message that `make` makes for a request's number. `then` gets the answer, which
+        must be of the kind `expects`, or None; `slow` is called if the answer is late."""
         ctx = self._ctx
         number = ctx.next_serial()
         message = make(number)

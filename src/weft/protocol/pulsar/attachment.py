@@ -283,7 +283,7 @@ class Roots:
             ctx.send(sender, branch.sync(answer=False))
 
     def run_cycle(self, branch: Branch) -> bool:
-        """What a rendezvous does every cycle; False if it serves no peer (any more)."""
+        """Do what a rendezvous does every cycle; returns False if it serves no peer (any more)."""
         ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._trees.cycle
         branch.next_beat()
         for fellow in list(branch.fellows.values()):
@@ -677,7 +677,7 @@ class Attachment:
             self._become_root(branch)
             self.roots.invite(branch, near[: count - 1])
         else:
-            attempt.at_once = 1  # one new root sees to the others
+            attempt.at_once = 1  # the first new root invites the others
             attempt.candidates.extend((contact, True) for contact in near)
             self._next(branch, attempt)
 

@@ -280,7 +280,8 @@ class Branch(TopicPart):
         self.settle()
 
     def end_fresh(self) -> bool:
-        """What was published before is known now; returns whether that is new."""
+        """The peer knows now what was published before it subscribed; returns whether it did not
+        until now."""
         fresh, self.fresh = self.fresh, False
         return fresh
 

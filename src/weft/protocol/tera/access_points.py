@@ -429,7 +429,7 @@ class Lookup:
         if onward is not None and not self._may_pass_on(sender, steps):
             ctx.counters["walks_refused"] += 1
             if sender.peer != message.origin.peer:
-                return  # nothing is sent to a third peer on the word of one that sends so many
+                return  # a sender beyond its share has nothing sent to a third peer
             onward = None
         if onward is not None:
             ctx.send(onward, replace(message, steps=steps - 1, passed=passed))
@@ -439,8 +439,8 @@ class Lookup:
             ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
     def _may_pass_on(self, sender: Contact, steps: int) -> bool:
-        """Whether a walk with so many steps to go is within its sender's share: it costs that peer
-        one message, and others as many as it has steps."""
+        """Whether a walk with `steps` to go is within its sender's share: it costs that peer one
+        message, and other peers one for each step."""
         within = self._passed_on.takes(sender.peer, self._ctx.now, cost=steps)
         return within or not self._ctx.config.defence.rates
 

@@ -20,7 +20,7 @@ the paper sends it every T cycles to D sampled peers. Partners of exchanges are 
 no message of its own, and tables hear of each member twice a cycle in place of D/T = 1 times: with
 1 % of peers and subscriptions leaving per cycle that was what lookups needed (`tera-churn`).
 
-Deviation: the list is paged, and only so many pages go with an exchange, so that a peer in 10⁵
+Deviation: the list is paged, and only a few pages go with an exchange, so that a peer in 10⁵
 topics never sends one giant message: the first rides, others follow in messages of their own. A new
 subscription is advertised to D peers at once, which is when others need to learn of it most.
 

@@ -261,7 +261,7 @@ class Links:
             self._full[sender.peer] = self._ctx.now
 
     def lose(self, peer: PeerId) -> bool:
-        """The peer left, died or gave the link up; says whether there was a link."""
+        """The peer left, died or gave the link up; returns whether there was a link."""
         if peer in self.linked:
             self._drop(peer)
             return True

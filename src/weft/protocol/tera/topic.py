@@ -314,7 +314,7 @@ class TopicState(TopicPart):
             self.tree.on_behind(sender, message)
 
     def on_level(self, sender: Contact, message: Level) -> None:
-        """What was published while this member read the past comes in its pages."""
+        """Pass over events published while this member read the past: its pages bring them."""
         if self.tree is not None and self.tree.expects_level(sender.peer):
             self._delivery.skip_to(self.recent, message.seen)
 
@@ -479,7 +479,7 @@ class TopicState(TopicPart):
         return self.alone
 
     def run_cycle(self) -> int:
-        """What is due in this cycle; returns in how many cycles the next turn is."""
+        """Do what is due in this cycle; returns in how many cycles the next turn is."""
         self.recent.purge(self._ctx.now)
         longest = self._ctx.config.cyclon.stable_period_max
         if self.alone:

@@ -141,7 +141,7 @@ repair of view exchanges."""
 _Runs: TypeAlias = dict[LifeKey, list[list[int]]]
 """First and last numbers of runs of events."""
 _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
-"""What announcers are asked for."""
+"""Announcers, and the events that each is asked for."""
 
 
 class _Feed(Struct):
@@ -393,7 +393,7 @@ class Tree:
         return self._topic
 
     def take_announcements(self) -> Iterator[Gathered]:
-        """What was gathered is announced now."""
+        """The events gathered so far, which are announced now, and to whose links."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
         readers = [self.eager[peer] for peer in self._readers]
@@ -435,7 +435,7 @@ class Tree:
         self._mend(self._questions.on_overdue(sender.peer, message))
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
-        """What was asked about and has not come by now does not come over this link."""
+        """Events that this member asked about and still lacks do not come over this link."""
         found = self._questions.on_passed(sender.peer, message)
         for span in message.spans:
             key = span.publisher, span.incarnation
@@ -869,7 +869,7 @@ class Tree:
         return rules.fate(number, feed.first, feed.last)
 
     def _lacking(self, key: LifeKey, awaited: _Awaited) -> list[Span]:
-        """What has not come of what was announced, the lowest numbers of it."""
+        """The lowest of the announced numbers that have not come."""
         spans = self._recent.lacking([Span(*key, awaited.first, awaited.last)])
         if spans:
             awaited.first = spans[0].first

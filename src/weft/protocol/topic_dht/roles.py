@@ -214,7 +214,7 @@ class Config:
 
     @property
     def silence_ms(self) -> Millis:
-        """A parent or a child that was not heard of for so long is taken for gone."""
+        """How long a parent or a child may be silent before it is taken for gone."""
         return self.silent_periods * self.period_ms
 
 
@@ -222,7 +222,7 @@ class Config:
 
 LOBBY = GENERAL
 TOPIC_BITS = prefix.BITS
-"""Locations that share so many leading bits are of one topic."""
+"""Leading bits that the locations of one topic share."""
 _REMEMBERED = 16_384
 """guess: locations that need not be hashed again, of peers that a forwarder has met lately."""
 
@@ -429,8 +429,8 @@ class Regions:
         self._estimates: list[float] = []  # of how many forwarders there are
 
     def learn(self, estimate: float, needed: int, most: int) -> None:
-        """Settle the size once so many estimates of the forwarders are there; `most` is how many
-        of them a lookup finds."""
+        """Settle the size once `needed` estimates of the number of forwarders are there; `most` is
+        how many of them a lookup finds."""
         self._estimates.append(estimate)
         if len(self._estimates) >= needed:
             mean = sum(self._estimates) / len(self._estimates)
@@ -456,7 +456,7 @@ _SLOWEST = 3
 
 
 class Pace:
-    """When a table is looked after: every so many periods, and less and less often while nothing
+    """When a table is looked after: every few periods, and less and less often while nothing
     changes in it."""
 
     __slots__ = ("_last", "_quiet", "_state")
@@ -616,7 +616,8 @@ class Role:
         self.view.renew(member.peer, member)
 
     def see_ranked(self, member: Contact, place: Callable[[PeerId], int]) -> None:
-        """The same where links are shared: of a full view the one that ranks last goes."""
+        """The same where links are shared: from a full view the member that ranks last is
+        dropped."""
         if member.peer not in self.view and len(self.view) >= self.view.most:
             last = gives_way(self.view, member.peer, place)
             if last == member.peer:
@@ -625,7 +626,7 @@ class Role:
         self.view.renew(member.peer, member)
 
     def forget_oldest(self) -> None:
-        """The member of a full view that was drawn least lately goes."""
+        """Drop the member of a full view that was drawn longest ago."""
         if len(self.view) >= self.view.most:
             del self.view[next(iter(self.view))]
 
