@@ -470,6 +470,19 @@ def test_wishes_are_bounded() -> None:
     assert (refused.outcome, refused.reason) == ("refused", "too many wishes wait already")
 
 
+def test_wishes_that_came_true_make_room_for_those_of_other_topics() -> None:
+    town = Town(2)
+    town.run(20_000)
+    for number in range(257):
+        topic = Topic(f"/t{number}")
+        created = change(town, 0, topic, create=True, anyone=True)
+        assert created.outcome == "stored"
+        effects = hear(town, 0, 1, SubTopicRequest(topic, 7, "x"))
+        [reply] = [e.message for e in effects if isinstance(e, seam.Send)]
+        assert isinstance(reply, SubTopicReply) and reply.waits, number
+        assert change(town, 0, topic, sub_topic="x").outcome == "stored"
+
+
 def test_no_owner_to_be_reached() -> None:
     town = owned()
     town.world.crash(town.nodes[0], silent=True)

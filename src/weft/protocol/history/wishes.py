@@ -117,8 +117,10 @@ class Wishes:
         version = self._versions.newest(topic)
         hang = version.sub_topics if version is not None else {}
         kept = {name: peer for name, peer in self._kept.get(topic, {}).items() if name not in hang}
-        if topic in self._kept:
+        if kept:
             self._kept[topic] = kept
+        else:
+            self._kept.pop(topic, None)
         return kept
 
     # --- asking -----------------------------------------------------------------------------------
@@ -228,7 +230,8 @@ class Wishes:
         if segment in wishes:
             return True
         of_asker = sum(one == asker for one in wishes.values())
-        full = topic not in self._kept and len(self._kept) >= _TOPICS_MAX
+        others = sum(bool(self.of(one)) for one in list(self._kept) if one != topic)
+        full = not wishes and others >= _TOPICS_MAX
         if full or len(wishes) >= _WISHES_MAX or of_asker >= _WISHES_EACH_MAX:
             return False
         # All wishes of a topic are one note in the store, so this also drops those that came true.
