@@ -93,7 +93,7 @@ Descriptors: TypeAlias = Annotated[list[Descriptor], Meta(max_length=DESCRIPTORS
 MEMBERS_MAX = (1 << 32) - 1
 
 
-Members: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
+MemberCount: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
 """How many peers a topic has, by an estimate that members pass on in exchanges and adverts."""
 
 
@@ -102,7 +102,7 @@ class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
     converge), the best size estimate known and the fingerprint of recent events."""
 
     overlay: Counter = 0
-    size: Members = 0  # estimated members, 0 when nothing is known
+    size: MemberCount = 0  # estimated members, 0 when nothing is known
     size_ms: Counter = 0  # age of that estimate
     recent: Counter = 0  # fingerprint of what has been seen (protocol/recent.py)
 
