@@ -15,7 +15,7 @@ CAPACITY_MOST = 100.0
 FANOUT_LEAST = 4
 """guess: members that an event is sent on to by the weakest, so that it still spreads."""
 LINKS_MOST = 64
-"""guess: links of a member in a topic, however strong it is."""
+"""guess: the most links of a member in a topic, however strong it is."""
 EXCHANGES_PER_CYCLE = 2
 """paper (Cyclon): a peer asks for one exchange of views in each cycle, and is asked for one on
 average."""

@@ -113,7 +113,7 @@ def delegates(
     own: int, charge: int, links: Mapping[int, Sequence[int]], key: int, bits: int
 ) -> list[tuple[int, int]]:
     """The members that an event goes on to, and what each of them is in charge of then: one link of
-    every level from the own charge on, the closest to a random place of its half."""
+    every level from `charge` on, the closest to a random place of its half."""
     chosen = []
     for level in sorted(links):
         if level >= charge and links[level]:

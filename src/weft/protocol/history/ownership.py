@@ -148,7 +148,7 @@ class Ownership:
         self._claims = BoundedDict(_CLAIMED_MAX)
         self._contested: BoundedDict[tuple[Topic, Holders], None] = BoundedDict(_CLAIMED_MAX)
         """Others' claims on topics that this peer holds, of which its user was warned."""
-        self._changes: deque[_Change] = deque()  # that wait for the one before
+        self._changes: deque[_Change] = deque()  # each waits for the one before
         self._writing = False
         self._unweighed: list[Record] = []  # stored, and their place beside the newest not known
         self._seeking: dict[int, Topic] = {}  # lookups for members, from outside

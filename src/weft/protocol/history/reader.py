@@ -587,8 +587,7 @@ class Reader:
         return False
 
     def _leave_to_reading(self, missing: Iterable[Cid], source: Contact | None) -> None:
-        """Note that the peer that brought an event is asked for its parents after the reading, if
-        that does not bring them."""
+        """Note that `source` is asked after the reading for parents that are still missing."""
         if source is not None:
             for cid in missing:
                 self._brought[cid] = source
@@ -639,8 +638,8 @@ class Reader:
     def _take_in(self, page: _Page) -> None:
         message = page.message
         results = self._take_page(message.blocks, page.source)
-        # A branch that forked off below where this reading began shows in more that lacks parents
-        # than may wait; or, during a search, in anything that does.
+        # A branch that forked off below where this reading began shows by more events without
+        # parents than may wait; during a search, by a single one.
         if results & {Result.NO_ROOM, Result.TOO_HIGH} and self._search_lower(page.source):
             return
         self._go(Step.PAGE)

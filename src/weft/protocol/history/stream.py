@@ -150,7 +150,7 @@ class Seen:
 
     def __init__(self, publishers_max: int, told: Iterable[Had] = ()) -> None:
         self._highest: BoundedDict[tuple[PeerId, int], int] = BoundedDict(publishers_max)
-        self._tips: BoundedDict[tuple[PeerId, int], Cid] = BoundedDict(TIPS_MAX)  # of these events
+        self._tips: BoundedDict[tuple[PeerId, int], Cid] = BoundedDict(TIPS_MAX)  # with these
         for had in told:
             self.add(had)
 

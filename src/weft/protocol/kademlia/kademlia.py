@@ -168,7 +168,7 @@ class Kademlia:
         return self.searches.start(Search(question, (self.home.table,), done, seen))
 
     def refresh(self, place: Place) -> None:
-        """Look the own location up, then into ranges where a peer may have been missed."""
+        """Look up this peer's own location, then into ranges where a peer may have been missed."""
         own, bits, k = place.table.own, place.space.bits, self._ctx.config.dht.k
 
         def found(outcome: Outcome) -> None:
@@ -325,7 +325,7 @@ class Kademlia:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _enter_anew(self) -> None:
-        """Look the own location up through a random stranger, as a newcomer would.
+        """Look up this peer's own location through a random stranger, as a newcomer would.
 
         Deviation: Kademlia has nothing that brings parts together that lost each other, and a
         table that lacks a whole range never learns of it from peers that lack it too.

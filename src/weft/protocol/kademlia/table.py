@@ -5,8 +5,8 @@ the empty one, and a peer lies at the hash of its id. The generalised DHT (Baehn
 Section 4.1) is another space with the topic as role. A *place* is one location of this peer in one
 space, with a table of its own; tables and lookups know nothing else of spaces and roles.
 
-Bucket i of a table holds peers that share exactly i leading bits with the own location, at most k
-of them, the least recently seen first. Peers that are alive stay: the longer a peer has been up,
+Bucket i of a table holds peers that share exactly i leading bits with its location, at most k of
+them, the least recently seen first. Peers that are alive stay: the longer a peer has been up,
 the likelier it stays up, and no peer can push the known ones out by coming with many new ones. A
 newcomer to a full bucket waits among the spare; the least recently seen peer is probed, and makes
 room only if it does not answer several times.
@@ -16,8 +16,8 @@ A table holds no clock and sends nothing; `heard` names the peer to be probed.
 A bucket holds a few peers of one address (`Crowds` in `protocol/defence.py`), waiting ones
 included: ids cost nothing, and most of a bucket could be one machine's.
 
-Invariants: no entry with the own location, none twice, at most k live and `spare` waiting ones in
-a bucket, live ones ordered by when they were last seen.
+Invariants: no entry with the table's own location, none twice, at most k live and `spare` waiting
+ones in a bucket, live ones ordered by when they were last seen.
 
 Deviation: an entry seen a short while ago is not probed for a newcomer, so that a flood of
 strangers causes no flood of probes.
@@ -209,7 +209,7 @@ class Table:
     def closest(self, target: int, count: int, sound: bool = False) -> list[Entry]:
         """The entries closest to a target, closest first; `sound`: only those that answered last.
 
-        With d leading bits shared by the own location and the target, the peers in bucket d share
+        With d leading bits shared by the table's location and the target, peers in bucket d share
         more with the target, those in deeper buckets exactly d, and those in bucket i < d exactly
         i. So whole buckets come in this order, and only as many are sorted as are needed.
         """

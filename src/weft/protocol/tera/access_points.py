@@ -4,7 +4,7 @@ Sections 3 and 4.2.2).
 The table (`AccessPoints`) is filled by advertisements under the rules of `rules/tera.py`. It also
 estimates how many topics are active, by comparing samples of other peers' tables with this one.
 
-A lookup (`Lookup`) asks the own table first, then sends random walks through the general overlay.
+A lookup (`Lookup`) asks its own table first, then sends random walks through the general overlay.
 Each visited peer answers from its table and (unless switched off, as in the paper's experiments)
 from its own subscriptions; a walk that ends without an answer says so, and a walk that is lost is
 given up after a timeout. Walks that died, with the peer they began at or on their way, say nothing
@@ -346,7 +346,7 @@ class Lookup:
         return number
 
     def _known(self, topic: Topic, avoided: list[PeerId]) -> Contact | None:
-        """The own table's access point, else one that an earlier walk found."""
+        """This peer's own access point for a topic, else one that an earlier walk found."""
         since_ms = self._ctx.now - _SPARE_MS
         spares = self._spares.get(topic, {}).values()
         fresh = [contact for contact, found_ms in spares if found_ms >= since_ms]

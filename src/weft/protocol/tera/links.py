@@ -83,7 +83,7 @@ _GIVE_WAY_MS = 5_000
 _SHUNNED_MS = 60_000
 """guess: for so long a member that brought nothing is not linked again."""
 _SHUNNED_MAX = 64
-"""guess: members remembered as such; a view has 20."""
+"""guess: members remembered that brought nothing; a view has 20."""
 _RELEASE_CYCLES = 30
 """guess: a neighbour that did not give a link up is asked again after so long."""
 

@@ -649,7 +649,7 @@ class Tree:
         offer is not taken up, so that repair does not double a burst. A feed that brings other
         events but not these is believed for a while only."""
         if self._spared:
-            return True  # in pages
+            return True  # pages bring them
         feed = self._feeds.get((span.publisher, span.incarnation))
         if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
             return False

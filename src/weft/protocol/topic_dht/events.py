@@ -183,8 +183,8 @@ class Membership(TopicPart):
     def __init__(self, topic: Topic, recent: Recent, served_max: int) -> None:
         super().__init__(topic, recent)
         self.entering = True  # no role yet, or not known what was published before
-        self.asking = False  # what was published before
-        self.forwards = False  # and has looked for links
+        self.asking = False  # others are asked what was published before
+        self.forwards = False  # as a forwarder, it has looked for links
         self.unsent: list[Run] = []  # own runs that wait for a role
         self.links: Links = {}  # of a forwarder
         self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know

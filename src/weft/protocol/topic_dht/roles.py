@@ -347,7 +347,7 @@ class Forwarder:
         return sum(rules.is_closer(target, one.key, own) for one in self.sound()) < count
 
     def pick_child(self, rule: Callable[[int, Sequence[int]], int]) -> ChildEntry:
-        """The child that a rule picks from the own location and those of all children."""
+        """The child that a rule picks by this peer's location and those of all children."""
         spots = {location(self.place.role, peer): peer for peer in self.children}
         return self.children[spots[rule(self.place.table.own, list(spots))]]
 
@@ -532,7 +532,7 @@ class Role:
         return acks
 
     def pass_on(self) -> None:
-        """Another peer's operation is to bring about now what the own one was to."""
+        """Another peer's operation is to do now what this peer's own was begun for."""
         self.operation = 0
 
     def next_try(self, serial: int) -> int:

@@ -188,7 +188,7 @@ class Lookup:
             self._dht.look_into(place, bucket, FEW)
 
     def announce_lobby(self, again: bool = False) -> None:
-        """Look the own location in the lobby up, through all that this peer knows."""
+        """Look up this peer's own location in the lobby, through all peers that it knows."""
         place = self._lobby
         question = Question(TOPICS, place.table.own, sender_role=LOBBY, count=FEW if again else 0)
         search = Search(
