@@ -33,7 +33,7 @@ its own did not answer. Doubt costs pings, and only where peers lie or many die 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -278,9 +278,10 @@ class Answered:
         """Whether what is held may be listed for a peer once more."""
         return self._takes(self._offered, topic, peer, 1)
 
-    def repairs(self, topic: Topic, peer: PeerId, size: int) -> bool:
-        """Whether `size` bytes of events may be sent to a peer again."""
-        return self._takes(self._repaired, topic, peer, size)
+    def repairs(self, topic: Topic, peer: PeerId, linked: bool) -> Callable[[int], bool]:
+        """Says of a number of bytes whether events of that size may be sent to a peer again; to a
+        `linked` one always."""
+        return lambda size: linked or self._takes(self._repaired, topic, peer, size)
 
     def _takes(
         self, quota: Quota[tuple[Topic, PeerId]], topic: Topic, peer: PeerId, cost: int

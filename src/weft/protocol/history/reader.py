@@ -39,8 +39,8 @@ bottom goes on to its end, so every reading ends.
 
 **Which member is believed.** A member may say that it has pruned what was asked for. Then others
 are asked first whether they have more, and only if none has, that member's part is read. Each page
-must lie above the one before and hold an event that belongs to the stream; a member that sends
-another page is left for the next, so that no member can keep this peer reading for ever.
+must lie above the one before and hold an event that belongs to the stream; a member whose page does
+not is left for another, so that no member can keep this peer reading for ever.
 
 **Pages on their way.** A question asks for `_PAGES` pages, and the next question is sent as soon as
 the last of them has come, before that page is verified: a page is verified in a step of its own,

@@ -597,10 +597,7 @@ class Events:
         if branch is None:
             return
         linked = sender.peer in branch.watched
-
-        def may(size: int) -> bool:
-            return linked or self.answered.repairs(message.topic, sender.peer, size)
-
+        may = self.answered.repairs(message.topic, sender.peer, linked)
         recent.on_want(self._ctx, branch.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:

@@ -248,10 +248,8 @@ class TopicState(TopicPart):
             recent.on_offer(self._ctx, self.recent, sender, message, comes)
 
     def on_want(self, sender: Contact, message: Want | Graft) -> None:
-        def may(size: int) -> bool:
-            linked = sender.peer in self.links.linked
-            return linked or self._answered.repairs(self.topic, sender.peer, size)
-
+        linked = sender.peer in self.links.linked
+        may = self._answered.repairs(self.topic, sender.peer, linked)
         recent.on_want(self._ctx, self.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:

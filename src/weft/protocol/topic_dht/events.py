@@ -421,10 +421,7 @@ class Events(Layer):
         if member is None:
             return
         linked = sender.peer in member.watched
-
-        def may(size: int) -> bool:
-            return linked or self._answered.repairs(message.topic, sender.peer, size)
-
+        may = self._answered.repairs(message.topic, sender.peer, linked)
         recent.on_want(self._ctx, member.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
