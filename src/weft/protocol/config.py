@@ -88,7 +88,10 @@ class Config:
         (docs/protocols/stan.md, Under other routings)."""
         flooded = "stan.enabled: the flood has no links of topics, all events share one overlay"
         require(self.routing != "flood", flooded)
-        trees = "stan.enabled: the trees of the topic-aware DHT share links as they are; gossip can"
+        trees = (
+            "stan.enabled: the trees of the topic-aware DHT share links as they are; "
+            "it is for the gossip schemes of topic_dht.scheme"
+        )
         require(self.routing != "topic-dht" or self.topic_dht.gossips, trees)
         told = "stan.lean: only TERA's walks tell which topics others are in"
         require(self.routing == "tera" or not self.stan.lean, told)
