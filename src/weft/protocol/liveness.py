@@ -51,11 +51,15 @@ from weft.rules.draw import stream_of
 
 
 class Ping(Message, frozen=True, tag=19):
+    """Asks for a sign of life."""
+
     nonce: Counter
     links: Counter  # fingerprint of the topics in which the sender is linked to the receiver
 
 
 class Pong(Message, frozen=True, tag=20):
+    """Answers `Ping`."""
+
     nonce: Counter
     links: Counter
 

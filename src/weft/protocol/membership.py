@@ -125,6 +125,8 @@ Riders: TypeAlias = Callable[[Contact], list[Advert]]
 
 
 class ShuffleRequest(Message, frozen=True, tag=1):
+    """A view exchange: takes these entries, and answers with others."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
@@ -138,6 +140,8 @@ class ShuffleRequest(Message, frozen=True, tag=1):
 
 
 class ShuffleReply(Message, frozen=True, tag=2):
+    """Answers `ShuffleRequest` with entries of the asked peer's view."""
+
     topic: WireTopic
     tick: Counter
     descriptors: Descriptors
@@ -150,12 +154,16 @@ class ShuffleReply(Message, frozen=True, tag=2):
 
 
 class JoinRequest(Message, frozen=True, tag=3):
+    """Asks a member to let the sender into the overlay."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
 
 
 class JoinReply(Message, frozen=True, tag=4):
+    """Answers `JoinRequest` with a part of the member's view."""
+
     topic: WireTopic
     member: bool  # False: the asked peer is not in this overlay
     news: OverlayNews = NO_NEWS
@@ -164,6 +172,8 @@ class JoinReply(Message, frozen=True, tag=4):
 
 
 class JoinWalk(Message, frozen=True, tag=5):
+    """A random walk that brings a newcomer into the view of the peer at its end."""
+
     topic: WireTopic
     joiner: Contact
     steps: Annotated[int, Meta(ge=0, le=64)]
@@ -177,6 +187,8 @@ class JoinGift(Message, frozen=True, tag=6):
 
 
 class LeaveNotice(Message, frozen=True, tag=7):
+    """The sender is no member of the topic; of the general overlay: it leaves the network."""
+
     topic: WireTopic
 
 

@@ -70,6 +70,8 @@ class RouteEvent(Message, frozen=True, tag=14):
 
 
 class RouteResult(Message, frozen=True, tag=15):
+    """Answers `RouteEvent`: whether the member took the run."""
+
     topic: WireTopic
     incarnation: Counter
     number: Counter  # of the run's first event
@@ -278,8 +280,7 @@ class _Doubted:
         self.asking_again = False  # and the one for questions that were put off
         self.runs: BoundedDict[int, _Shown] = BoundedDict(_AGAIN_RUNS)  # by number
         self.bytes = 0  # of these runs
-        # Access points that were used already, so that lookups find others.
-        self.used: BoundedDict[PeerId, None] = BoundedDict(KNOWN_MAX + AVOID_MAX)
+        self.used: BoundedDict[PeerId, None] = BoundedDict(KNOWN_MAX + AVOID_MAX)  # to be avoided
 
     def show(self, run: Run, now: Millis) -> None:
         """Ask about one more run; for want of room the oldest are dropped."""
@@ -305,9 +306,8 @@ class _Doubted:
             other.unanswered.pop(run.first, None)
 
     def release(self) -> bool:
-        """Nobody else was found: access points that were asked about earlier runs only, and were
-        dropped since, may be found again; else only liars might be left to ask about a new run.
-        Returns whether there are any."""
+        """Nobody else was found: access points that were asked about earlier runs only, and dropped
+        since, may be found again, or only liars might be left. Returns whether there are any."""
         runs = self.runs.values()
         idle = [peer for peer in self.used if peer not in self.others]
         again = [peer for peer in idle if any(peer not in shown.said for shown in runs)]
@@ -317,8 +317,7 @@ class _Doubted:
 
     def admit(self, contact: Contact) -> _Other:
         """Ask one more access point. For want of room the one known for longest is dropped; one
-        that owes an answer only after those, and one that lacks a run last, since it is asked again
-        soon."""
+        that owes an answer only after those, and one that lacks a run last."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
         while len(self.others) >= KNOWN_MAX:
@@ -467,8 +466,7 @@ class Publishing:
         self._by_lookup[number] = keys
 
     def _may_gather(self, topic: Topic) -> bool:
-        """Whether an event may wait: a lookup found nobody just now, and there is room for many
-        waiting events."""
+        """Whether an event may wait: a lookup found nobody just now, and few events wait."""
         found_nobody = self._nobody.get(topic)
         if found_nobody is None or self._ctx.now - found_nobody >= _GATHER_MS:
             return False
@@ -563,8 +561,7 @@ class Publishing:
                 self._ctx.send(other.contact, RouteCheck(topic, self._ctx.incarnation, page))
 
     def _ask_again(self, topic: Topic) -> None:
-        """Ask the others again about runs that they lacked: by now the first access point has
-        spread them, if it does not lie."""
+        """Ask again about runs that others lacked: by now the first access point spread them."""
         doubted = self._doubted.get(topic)
         if doubted is not None:
             doubted.asking_again = False
@@ -610,9 +607,8 @@ class Publishing:
     def _on_lacking(
         self, topic: Topic, doubted: _Doubted, other: _Other, lacking: list[int]
     ) -> None:
-        """An access point lacks some runs. A run that it lacks though it has later ones, or though
-        nothing has come to it for a while, did not spread, and is sent to it; any other may be on
-        its way."""
+        """A run that an access point lacks though it has later ones, or though nothing has come to
+        it for a while, did not spread, and is sent to it; any other may be on its way."""
         moves = other.newest != other.newest_then
         pause_ms = _SPREAD_MS
         for number in lacking:

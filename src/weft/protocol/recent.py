@@ -101,6 +101,8 @@ class Offer(Message, frozen=True, tag=26):
 
 
 class Want(Message, frozen=True, tag=27):
+    """Asks for events outside the push; answered by `Repair`."""
+
     topic: WireTopic
     spans: Spans
 

@@ -52,6 +52,8 @@ class ClockMoved(Struct, frozen=True, gc=False):
 
 
 class Received(Struct, frozen=True, gc=False):
+    """Another peer's message came, over a connection that proves its sender."""
+
     sender: Contact
     message: Message
 
@@ -65,6 +67,8 @@ class Timer(Struct, frozen=True, gc=False):
 
 
 class TimerFired(Struct, frozen=True, gc=False):
+    """A timer that `SetTimer` asked for has run out."""
+
     timer: Timer
 
 
@@ -150,6 +154,8 @@ class FollowTopic(Struct, frozen=True, gc=False):
 
 
 class Unsubscribe(Struct, frozen=True, gc=False):
+    """Command: end the subscription to a topic."""
+
     token: int
     topic: Topic
 
@@ -207,6 +213,8 @@ class DhtPut(Struct, frozen=True, gc=False):
 
 
 class DhtGet(Struct, frozen=True, gc=False):
+    """Command: find the value under a key."""
+
     token: int
     key: bytes
     quorum: int = 0  # valid answers to wait for; 0: the configured number
@@ -221,12 +229,16 @@ class DhtProvide(Struct, frozen=True, gc=False):
 
 
 class DhtFindProviders(Struct, frozen=True, gc=False):
+    """Command: find peers that provide a key, at most `wanted`."""
+
     token: int
     key: bytes
     wanted: int
 
 
 class DhtFindPeer(Struct, frozen=True, gc=False):
+    """Command: find where a peer listens."""
+
     token: int
     peer: PeerId
     local: bool = False  # only among the peers this one knows
@@ -292,11 +304,15 @@ Input: TypeAlias = Union[
 
 
 class Send(Struct, frozen=True, gc=False):
+    """Send a message to a peer, over a connection that is made if there is none."""
+
     to: Contact
     message: Message
 
 
 class SetTimer(Struct, frozen=True, gc=False):
+    """Hand the timer back (`TimerFired`) after `after_ms`."""
+
     after_ms: Millis
     timer: Timer
 

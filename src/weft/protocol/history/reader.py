@@ -671,7 +671,7 @@ class Reader:
         following = message.next
         if following is None or self._after is None:
             return True
-        return Position(following.height, following.cid) > self._after  # pages climb
+        return Position(following.height, following.cid) > self._after  # above the page before
 
     def _take_page(self, blocks: list[bytes], sender: Contact) -> set[Result]:
         """Take a page's events in. An event that may not be in the stream by itself may still be
@@ -794,8 +794,8 @@ class Reader:
         if self._state is State.PARTIAL or self._reading_from == 0:
             return False
         lowest = self.stream.dag.lowest_waiting()
-        climbed = lowest - self._reading_from if self._reading_from is not None else 0
-        self._reach = max(REACH, 2 * self._reach, 2 * climbed)
+        read = lowest - self._reading_from if self._reading_from is not None else 0
+        self._reach = max(REACH, 2 * self._reach, 2 * read)
         self._inbox.clear()
         self._begin_below(lowest)
         self._ask(source)

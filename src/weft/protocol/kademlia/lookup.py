@@ -140,6 +140,8 @@ class Lost:
 
 
 class State(Enum):
+    """What is known of a candidate."""
+
     NEW = 0
     ASKED = 1
     SLOW = 2

@@ -81,6 +81,8 @@ Verdict: TypeAlias = Literal["stored", "held", "older", "invalid", "oversized", 
 
 
 class _Held(Struct):
+    """A value, and until when it is held."""
+
     value: bytes
     sender: PeerId  # the peer that stored it here
     distance: int

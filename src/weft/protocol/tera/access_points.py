@@ -55,6 +55,8 @@ Attempt = Annotated[int, Meta(ge=0, le=_TRIES_MAX)]
 
 
 class Advertisement(Message, frozen=True, tag=10):
+    """Topics that the sender is subscribed to."""
+
     adverts: AdvertList
 
 
@@ -67,6 +69,8 @@ class Hint(Message, frozen=True, tag=29):
 
 
 class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    """A topic's access point, as one peer's table has it."""
+
     topic: WireTopic
     overlay: Counter
     access_point: Contact
@@ -92,6 +96,8 @@ class LookupWalk(Message, frozen=True, tag=11):
 
 
 class LookupHit(Message, frozen=True, tag=12):
+    """To the origin of a walk: an access point of the topic that it looks for."""
+
     lookup: Counter
     access_point: Contact
 

@@ -34,6 +34,8 @@ from weft.rules.draw import stream_of
 
 
 class LinkRequest(Message, frozen=True, tag=16):
+    """Asks for a link."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
@@ -42,12 +44,16 @@ class LinkRequest(Message, frozen=True, tag=16):
 
 
 class LinkReply(Message, frozen=True, tag=17):
+    """Answers `LinkRequest`: whether there is a link now."""
+
     topic: WireTopic
     accepted: bool
     recent: Counter = 0
 
 
 class Unlink(Message, frozen=True, tag=18):
+    """There is no link between sender and receiver (any more)."""
+
     topic: WireTopic
 
 

@@ -33,6 +33,8 @@ from weft.rules.draw import stream_of
 
 
 class SampleWalk(Message, frozen=True, tag=8):
+    """A random walk whose last peer is a sample of the topic's members."""
+
     topic: WireTopic
     origin: Contact
     round: Counter

@@ -111,6 +111,8 @@ class SeenRequest(Message, frozen=True, tag=92):
 
 
 class SeenReply(Message, frozen=True, tag=93):
+    """Answers `SeenRequest` with the statements of what the sender has seen."""
+
     request: Counter
     member: bool  # False: the asked peer is not subscribed
     seen: Statements = []

@@ -102,6 +102,8 @@ class RoleRequest(Message, frozen=True, tag=80):
 
 
 class RoleReply(Message, frozen=True, tag=81):
+    """Answers `RoleRequest`; the sender is q."""
+
     request: Counter
     verdict: Verdict
     forwarders: Contacts = []  # neighbours of the receiver in the topic; aborted: a closer one
