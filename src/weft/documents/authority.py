@@ -5,17 +5,17 @@ Everything here judges documents that `descriptor` has already found whole and t
 answers with a `Reason`, or None where all is well.
 
 A topic is owned where its *holders* are known: the keys whose word counts in it. How a peer comes
-to know them is `protocol/history/versions.py`; here they are given. Of a topic without known
-holders nothing is asked: anyone may publish in it.
+to know them is `protocol/history/versions.py`; here they are given. In a topic without known
+holders anyone may publish.
 
 Revoking a publisher must not undo history, and a revoked publisher must not slip new events in
 under an old version of the topic. So an event is judged by the version it links to, and one that no
-other event vouches for by the newest version as well. An accepted event vouches for its ancestors:
-their CIDs are in it, so what was history when the owners revoked stays history.
+other event vouches for by the newest version as well. An accepted event vouches for its ancestors,
+since it names them by CID; so events that were history when the owners revoked stay history.
 
 Holders that change a topic at once make two versions after the same one. Neither is lost: a third
 follows one of them, names the other (`MERGES`) and has the changes of both (`merged`). Where they
-contradict each other the narrower right stands: a revocation is never undone by somebody else's
+contradict each other the narrower right stands: a revocation is never undone by another owner's
 change.
 
 Anyone may make a topic from another's descriptor (Section 4.5). The versions of such a topic name
@@ -135,15 +135,15 @@ def made_from(version: TopicVersion) -> MadeFrom | None:
 
 
 class Merged(NamedTuple):
-    """What a version says that has the changes of two."""
+    """The rights and sub-topics of a version that has the changes of two others."""
 
     allowed: Allowed
     sub_topics: dict[str, Cid]
 
 
 def merged(base: TopicVersion | None, one: TopicVersion, other: TopicVersion) -> Merged:
-    """The changes of `one` on top of `other`, both made after `base`. The changes of `other` to
-    what hangs under `#` stand; of rights the narrower."""
+    """The changes of `one` on top of `other`, both made after `base`. Where they contradict each
+    other, the sub-topics of `other` stand, and the narrower rights."""
     before = base.allowed if base is not None else None
     allowed = _merged_allowed(before, one.allowed, other.allowed)
     sub_topics = {**one.sub_topics, **other.sub_topics}
@@ -178,8 +178,8 @@ def is_revoked(publisher: PeerId, base: TopicVersion, version: TopicVersion) -> 
 
 
 def judge_origin(event: SealedEvent, roots: Iterable[str], vouched: bool) -> Reason | None:
-    """Whether an event can have climbed from where it says. Hierarchies come and go, so history
-    is asked for no more than a sub-topic."""
+    """Whether an event can have climbed from where it says. Hierarchies come and go, so a vouched
+    event need only come from a sub-topic."""
     claim = event.metadata.get(ORIGIN)
     if claim is None:
         return None
@@ -200,8 +200,8 @@ def sub_topic_segment(parent: Topic, name: Topic) -> str | None:
 
 
 def judge_sub_topic_request(parent: TopicVersion, asker: PeerId, segment: str) -> Reason | None:
-    """Whether a peer that does not own a topic may ask for a sub-topic: a peer that may publish in
-    it may, for one segment of a path that does not hang there yet."""
+    """Whether a peer that does not own a topic may ask for a sub-topic: it must be allowed to
+    publish in the topic, and name one segment of a path that does not hang there yet."""
     if sub_topic_segment(parent.name, Topic(f"{parent.name}/{segment}")) != segment or not segment:
         return Reason.OUTSIDE_PARENT
     if not may_publish(asker, parent):

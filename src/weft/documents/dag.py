@@ -5,21 +5,22 @@ Alone, a publisher makes a chain; several at once make branches, which the next 
 
 **The order** of a stream is by (height, CID). A parent is always lower than its child, so this is
 an order in which causes come before effects; it needs nothing but the events themselves; peers that
-hold the same events have the same order, whatever came when, and even if the beginning is pruned.
-A late branch slips in no lower than where it forked off: what every later event descends from keeps
-its place for ever.
+hold the same events have the same order, whichever came first, and even if the beginning is pruned.
+A late branch slips in no lower than where it forked off: an event that all later ones descend from
+keeps its place for ever.
 
 **Live delivery** cannot wait for branches that may still come. It promises: each event once, none
 before its parents. Between branches two subscribers may see different orders while it happens;
 reading the stream again (replay, `store.events`) gives both the same.
 
-A parent that is not known is a *gap*: the event waits, the gap is fetched, and what waited for it
-is released. A gap that no peer can fill (pruned everywhere) is given up, which releases, too.
+A parent that is not known is a *gap*: the event waits, the gap is fetched, and the events that
+waited for it are released. A gap that no peer can fill (pruned everywhere) is given up, which
+releases them, too.
 
 Invariants: `heads` are the released events that no released event names; heights of known parents
 are checked exactly, so a height can be trusted once the parents are there; waiting events are
-bounded, and the highest of them give way (`WaitingRoom`). Each event costs O(its parents), whenever
-it comes.
+bounded, and for want of room the highest are dropped (`WaitingRoom`). Each event costs O(its
+parents), whenever it comes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from weft.ids import Cid, PeerId
 WAITING_MAX = 4_096
 """guess: events of one stream that wait for parents."""
 WAITING_BYTES_MAX = 32 << 20
-"""guess: and how large they may be together."""
+"""guess: bytes of these events together."""
 _STALE_MAX = 64
 """guess: entries of events long gone that are not worth clearing away."""
 REMEMBERED_MAX = 65_536
@@ -50,9 +51,9 @@ An event is asked for by those that follow it, which is soon after it came: with
 peer's memory grew for hours, and nothing was faster."""
 HEIGHT_BELIEVED = 1 << 40
 CLIMB_BELIEVED = 1 << 20
-"""guess: no stream is honestly that high, and none climbs so far unseen. Heights that cannot be
-checked because the parents are gone are believed within both, so that nobody can use up all heights
-there are by naming parents that never were."""
+"""guess: no honest stream is that high, and none climbs so far unseen. Heights that cannot be
+checked, because the parents are gone, are believed within both bounds, so that nobody can use up
+all heights by naming parents that never were."""
 _BELOW_MAX = 64
 """guess: waiting events gone through for the gaps below one of them."""
 QUIET_RUN = 1_024
@@ -108,7 +109,7 @@ class _Waiting(Struct):
 
 
 class WaitingRoom:
-    """The events of one stream that wait for parents: bounded, and the highest give way.
+    """The events of one stream that wait for parents: bounded, and the highest are dropped first.
 
     A stream is completed from below: the lowest events are released first, and a high event can be
     fetched again once all its ancestors are there. So where all places are taken, a new event that
@@ -140,7 +141,7 @@ class WaitingRoom:
         return self._by_cid[cid]
 
     def publishers(self) -> set[PeerId]:
-        """Whose events wait."""
+        """The publishers whose events wait."""
         return {waiting.event.publisher for waiting in self._by_cid.values()}
 
     def lowest(self) -> int:
@@ -148,14 +149,14 @@ class WaitingRoom:
         return min((waiting.event.height for waiting in self._by_cid.values()), default=0)
 
     def admits(self, event: SealedEvent) -> bool:
-        """Whether one more event may wait, be it in another's place."""
+        """Whether there is room for one more event, perhaps in the place of another one."""
         if self._fits(event):
             return True
         highest = self._find_highest()
         return highest is not None and event.height < highest.height
 
     def put(self, event: SealedEvent, lacking: int) -> tuple[bool, list[SealedEvent]]:
-        """Let an event wait; whether there is room, and the events that had to go for it."""
+        """Let an event wait; returns whether there is room, and the events dropped for it."""
         gone: list[SealedEvent] = []
         while not self._fits(event):
             highest = self._find_highest()
@@ -257,7 +258,7 @@ class Stream:
         return not height > self._forgotten_top and self._lookup(cid) is not None
 
     def prune(self, floor: Position) -> None:
-        """The store has dropped what lies at or below this: it is not taken in again."""
+        """The store has dropped all events at or below `floor`: they are not taken in again."""
         self.floor = max(self.floor, floor)
 
     def awaits(self, cid: Cid) -> bool:
@@ -295,9 +296,8 @@ class Stream:
         """Take in an event that was verified and may be in this stream. `new`: the caller has
         just seen that it is not known.
 
-        Where there is no room for more that wait below this one, the gap is too deep to be walked
-        back: read the stream forwards from its order instead, where every event comes after its
-        parents.
+        Refused for want of room, an event lies above a gap that is too deep to be walked back: the
+        caller reads the stream in its order instead, where every event comes after its parents.
         """
         if not new and self.knows(event.cid, event.height):
             return Added()
@@ -318,7 +318,7 @@ class Stream:
         return self._wait(event, lacking)
 
     def _wait(self, event: SealedEvent, lacking: list[Cid]) -> Added:
-        """Let an event wait for these parents, and the highest go where it must."""
+        """Let an event wait for these parents; for want of room the highest ones are dropped."""
         has_room, gone = self.room.put(event, len(lacking))
         added = Added(None if has_room else Reason.NO_ROOM)
         if has_room:
@@ -331,7 +331,7 @@ class Stream:
         return added
 
     def _orphan(self, event: SealedEvent) -> list[Cid]:
-        """An event waits no more; returns the parents that none waits for now."""
+        """An event waits no more; returns the parents that no event waits for any longer."""
         left = []
         for parent in event.parents:
             others = self._children.get(parent)
@@ -343,7 +343,7 @@ class Stream:
         return left
 
     def give_up(self, cid: Cid) -> Added:
-        """Stop waiting for an event that no peer has any more; what waited for it is released."""
+        """Stop waiting for an event that no peer has any more; release the events that did."""
         added = Added()
         if cid in self._children and cid not in self.room:
             self._forgo(cid)
@@ -351,7 +351,7 @@ class Stream:
         return added
 
     def pass_over(self, cid: Cid) -> Added:
-        """An event that came and is not wanted: nothing waits for it, now or later."""
+        """An event has come and is not wanted: no event waits for it, now or later."""
         added = Added()
         if cid not in self.room:
             self._forgo(cid)
@@ -364,8 +364,8 @@ class Stream:
             self._given_up.popitem(last=False)
 
     def _is_hopeless(self, event: SealedEvent) -> bool:
-        """Whether there is no room for an event, and some parent is surely lacking: nothing that
-        came is just below it. Found without the store, for a peer that is far behind is brought
+        """Whether there is no room for an event, and a parent is surely lacking, since no event
+        just below it has come. The store is not asked, since a peer that is far behind is brought
         many such events."""
         if event.height <= self._top + 1 or self.room.admits(event):
             return False
@@ -392,7 +392,8 @@ class Stream:
         return not highest < event.height <= believed
 
     def _settle(self, arrived: list[Cid], added: Added) -> None:
-        """Release what waited for these, and for that, and so on; lowest first."""
+        """Release the events that waited for these, then those that waited for them, and so on;
+        lowest first."""
         while arrived:
             ready: list[SealedEvent] = []
             for cid in arrived:
@@ -411,7 +412,7 @@ class Stream:
                     arrived.append(event.cid)
 
     def _drop_descendants(self, cid: Cid, added: Added) -> None:
-        """Forget what waits for an event that turned out wrong: it can never be complete."""
+        """Drop the events that wait for one that turned out wrong: they can never be complete."""
         doomed = [cid]
         while doomed:
             gone = doomed.pop()
@@ -447,9 +448,9 @@ class Stream:
 def not_before(
     heads: Iterable[Cid], downwards: Iterable[tuple[Cid, tuple[Cid, ...]]]
 ) -> Iterator[Cid]:
-    """What a reader that has everything up to `heads` may lack: of the events going down the order
-    from the highest of them, each with its parents, those that are neither heads nor their
-    ancestors.
+    """The events that a reader which has everything up to `heads` may lack: those of `downwards`
+    (the order going down from the highest head, each event with its parents) that are neither heads
+    nor their ancestors.
 
     Ends after a long run of ancestors: branches are joined soon after they fork off.
     """

@@ -90,7 +90,7 @@ def scalar(value: Scalar) -> bytes:
 
 
 def read(block: bytes) -> object:
-    """What a block says. Links come as plain bytes; writing again tells them apart."""
+    """The document in a block. Links come as plain bytes; only writing tells them from others."""
     try:
         document: object = libipld.decode_dag_cbor(block)
     except (ValueError, RecursionError) as error:

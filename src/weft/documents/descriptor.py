@@ -6,9 +6,9 @@ peers may publish, and the version before it (`parent`). An event descriptor is 
 (`parents`), its height, metadata and payload. Both are dag-cbor blocks named by their CID.
 
 The signature is a field of the document, the last one in dag-cbor's order of keys, so that all
-others are where the paper puts them and merkle paths read as it says. It signs the document without
-that field; the CID covers everything, the signature too. Nobody but the author can make a second
-signature that verifies (see `signature.py`), so nobody else can give one event two names.
+other fields are where the paper puts them and merkle paths read as it says. It covers the document
+without that field; the CID covers everything, the signature too. Nobody but the author can make a
+second signature that verifies (`signature.py`), so nobody else can give one event two names.
 
 Deviation: the paper's event has one `parent` and loses a branch when two publish at once. Here an
 event names all the heads its publisher knew, in ascending order, and the stream is a DAG.
@@ -64,7 +64,7 @@ class SealedEvent(Struct, frozen=True, gc=False):
 
 INCARNATION = "incarnation"
 NUMBER = "number"
-"""By what routing knows an event; in its metadata, signed."""
+"""Metadata of an event: the life of its publisher and its number there, as routing names it."""
 
 
 def number_of(event: SealedEvent) -> tuple[PeerId, int, int] | None:
@@ -123,8 +123,8 @@ def seal_event(
 
 def payload_bytes_max(topic: Topic, metadata: Mapping[str, Scalar]) -> int:
     """How large the payload of an event in a topic may be, beside this metadata, so that its block
-    is not too large: with as many parents, a link and numbers as long as there can be. So the bound
-    does not change with what others publish meanwhile."""
+    is not too large: with the most parents, a link and the longest numbers that there can be, so
+    that the bound does not change while others publish."""
     beside = SealedEvent(
         cid=Cid(b""),
         block=b"",
@@ -311,7 +311,7 @@ def _checked_topic(document: dict[str, object], cid: Cid, block: bytes) -> Topic
 
 
 def _check_sealed(block: bytes, purpose: bytes, fields: int, body: bytes, author: PeerId) -> None:
-    """That the block is the one encoding of what was read, signed by its author."""
+    """Refuse a block that is not the one encoding of what was read, signed by its author."""
     signature = block[-SIGNATURE_BYTES:]
     if block != dagcbor.head(5, fields + 1) + body + _SIGNATURE + signature:
         raise Refused(Reason.NOT_CANONICAL, "encoded otherwise than dag-cbor says")

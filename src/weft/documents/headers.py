@@ -14,11 +14,11 @@ The mark is a number drawn once. A payload that happens to begin with it is put 
 without headers, so that what is taken out of an envelope is always what was put in. An older peer
 passes envelopes on as it does all payloads, and hands its application the envelope.
 
-Between an application and its peer's machines events travel in envelopes, too, if they have
-headers, whether the peer keeps history or not: what has none is handed on as it is.
+Between an application and its peer's machines events with headers travel in envelopes, too, whether
+the peer keeps history or not; a payload without headers is handed on as it is.
 
-Invariants: what `unwrap` returns are headers within the bounds below; what only looks like an
-envelope is a payload, whatever is in it.
+Invariants: `unwrap` returns headers within the bounds below; bytes that only look like an envelope
+are a payload.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ payload that is smaller is in no envelope, and the largest of many payloads show
 _LENGTH_BYTES = 2
 _PREFIX = "header."
 NO_HEADERS: dict[str, str] = {}
-"""Of most events; nobody changes it."""
+"""The headers of most events: one object for all of them, which must not be changed."""
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -76,7 +76,7 @@ def wrap(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 
 def unwrap(wrapped: bytes) -> tuple[dict[str, str], bytes]:
-    """Headers and payload of what travels."""
+    """The headers and the payload of an event, from the form in which it travels."""
     if not wrapped.startswith(MARK):
         return NO_HEADERS, wrapped
     start = len(MARK) + _LENGTH_BYTES
@@ -91,7 +91,7 @@ def unwrap(wrapped: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def payloads_in(wrapped: Sequence[bytes]) -> Sequence[bytes]:
-    """The payloads alone of what travels."""
+    """The payloads of events without headers, from the form in which they travel."""
     if max(wrapped, default=b"") < MARK:  # nearly always
         return wrapped
     return [unwrap(one)[1] for one in wrapped]

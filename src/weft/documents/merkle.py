@@ -1,4 +1,5 @@
-"""Merkle paths: any field of any document, by the CID of one that leads there (paper 004, 4.1).
+"""Merkle paths: any field of any document, by the CID of one that leads there (paper 004, Section
+4.1).
 
     /<cid>/#/<sub-topic>            a sub-topic's descriptor
     /<cid>/parent                   the version before, or an event's first parent

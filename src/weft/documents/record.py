@@ -39,6 +39,7 @@ RENEW_MS = LIFE_MS // 2
 LIFE_MS_MAX = 2 * LIFE_MS
 """guess: a life, and a day for clocks that differ."""
 RECORD_BYTES_MAX = 4_096
+"""guess: some four times what a record with 16 holders takes."""
 
 _NAME_PREFIX = bytes((0x01, 0x72, 0x12, 0x20))  # CIDv1, libp2p-key, SHA-256: an IPNS name
 _SIGNED = b"weft record:"
@@ -47,7 +48,7 @@ _KEYS = frozenset(("name", "value", "signer", "expires", "holders", "sequence", 
 
 
 class Record(Struct, frozen=True, gc=False):
-    """Where a topic stands, by the word of one of its holders."""
+    """The newest version of a topic, by the word of one of its holders."""
 
     topic: Topic
     value: Cid  # the newest topic version
@@ -99,7 +100,7 @@ def seal(
     sequence: int,
     now_ms: int,
 ) -> Record:
-    """A record that is good from now on for the usual time. To renew one, seal it again with the
+    """A record that is good from now on for `LIFE_MS`. To renew a record, seal it again with the
     same value and sequence; to point it elsewhere, add one to the sequence."""
     held_by = tuple(sorted({signer, *holders}))
     draft = Record(topic, value, signer, now_ms + LIFE_MS, held_by, sequence, b"")
@@ -216,8 +217,8 @@ def read_wishes(encoded: bytes) -> tuple[Topic, dict[str, PeerId]] | None:
 
 
 def rival_name(record: Record) -> bytes:
-    """Where a store keeps a record beside the one that stands under its own name: of a version that
-    another holder wrote at the same time, until it is taken over."""
+    """The name under which a store keeps the record of a rival, a version that another holder wrote
+    at the same time, until it is taken over."""
     return sha256(b"weft topic rival:" + record.encoded).digest()
 
 
@@ -226,7 +227,7 @@ def rival_name(record: Record) -> bytes:
 
 @dataclass(frozen=True)
 class Kind:
-    """The two answers for one kind of key."""
+    """Which values may stand under one kind of key, and which of several stands."""
 
     validate: Callable[[bytes, bytes, int], Reason | None]  # key, value, wall clock in ms
     choose: Callable[[Sequence[bytes]], int]  # the index of the one that stands
@@ -241,9 +242,9 @@ class Kind:
 
 
 def _validate_block(key: bytes, value: bytes, now_ms: int) -> Reason | None:
-    """Under a block's key: anything that hashes to it. What it means, and whether it is truly
-    signed, is checked by the peer that asked for it; a holder that checked it as well would pay a
-    signature's time for each block and keep nobody from storing."""
+    """Under a block's key: anything that hashes to it. The peer that asked for a block checks its
+    shape and signature; a holder that did so as well would pay the time and keep no liar from
+    storing."""
     if len(value) > BLOCK_BYTES_MAX:
         return Reason.TOO_LARGE
     return None if prefix.block_key(value) == key else Reason.BAD_CID

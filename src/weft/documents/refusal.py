@@ -1,7 +1,7 @@
 """Why a block, an event or a record is not accepted.
 
-Every wrong way has a reason of its own, so that a peer can count, trace and tell what it refuses. A
-reason is one word and stays the same for ever; the text beside it is for people.
+Each kind of fault has a reason of its own, so that a peer can count, trace and tell what it
+refuses. A reason is one word and stays the same for ever; the text beside it is for people.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reason(StrEnum):
 
 
 class Refused(WeftError):
-    """Raised where something is refused; `reason` to count, the text to read."""
+    """A block, an event or a record is refused: `reason` is for counting, the text for people."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)

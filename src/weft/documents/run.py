@@ -2,13 +2,13 @@
 
 A run is some consecutive events of one publisher's life in one topic. Groups of 16 payloads are the
 leaves of a hash tree; one Ed25519 signature covers the run's head, the tree's root, the topic, and
-the digest of what the same publisher signed before in this topic (`prev`). So whatever carries a
-run, nobody but its publisher can have made or changed it, and a publisher that says two things
-under one number has signed both.
+the digest of the statement that the same publisher signed before in this topic (`prev`). So nobody
+but its publisher can have made or changed a run, whichever peer passed it on, and a publisher that
+says two things under one number has signed both.
 
-The root is not sent: a receiver computes it from the payloads. What is signed without the payloads
-is a `Statement`: it proves how far its publisher has published, and two statements that contradict
-each other prove that the publisher lied.
+The root is not sent: a receiver computes it from the payloads. A `Statement` is what is signed of a
+run, without the payloads: it proves how far its publisher has published, and two statements that
+contradict each other prove that the publisher lied.
 
     purpose 9, publisher 32, incarnation 8, first 8, count 2, published_ms 8, sealed 1,
     prev 32, root 32, length of topic 2, topic, then of each part: number 8, length 2, topic
@@ -42,7 +42,7 @@ NUMBER_MAX = (1 << 63) - 1
 Counter: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 """A 63-bit number: ids, counters, milliseconds."""
 Number: TypeAlias = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
-"""Of an event among those of its publisher's life in a topic."""
+"""The number of an event among those of its publisher's life in a topic."""
 
 RUN_MAX = 256
 """measured: a notification, from a publisher to one subscriber, costs 10.8 µs in runs of 64, 7.2 of
@@ -51,7 +51,7 @@ verified and noted once."""
 PAYLOAD_BYTES_MAX = 1 << 20
 """guess: 1 MiB, as libp2p's default."""
 RUN_BYTES_MAX = PAYLOAD_BYTES_MAX
-"""Of all payloads together: a run is no larger than one event may be."""
+"""Bytes of all payloads of a run: a run is no larger than one event may be."""
 PARTS_MAX = 16
 """guess: topics that one event can be published in at once."""
 DIGEST_BYTES = 32
@@ -150,8 +150,8 @@ class Statement(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Proven:
-    """A run that its publisher has signed; or one that a connection vouches for, which ends at its
-    publisher, until its signature is looked at (`is_signed`)."""
+    """A run that its publisher has signed; or one that came over its publisher's own connection,
+    which vouches for it until its signature is verified (`is_signed`)."""
 
     __slots__ = ("_signed", "digest", "root", "run", "size")
 
@@ -160,15 +160,15 @@ class Proven:
         self.root = root
         self.digest = digest  # of its statement, which the next run names
         self.size = size  # bytes of all payloads
-        self._signed = signed  # its signature was looked at, and is good
+        self._signed = signed  # its signature was verified
 
     @property
     def vouched(self) -> bool:
-        """Whether its signature has not been looked at."""
+        """Whether its signature has not been verified."""
         return not self._signed
 
     def is_signed(self, topic: Topic) -> bool:
-        """Whether its publisher signed it for this topic; looked at once."""
+        """Whether its publisher signed it for this topic; verified only once if so."""
         if not self._signed:
             self._signed = verify_statement(topic, self.statement()) is not None
         return self._signed
@@ -216,7 +216,7 @@ def verify_run(topic: Topic, run: Run) -> Proven | None:
 
 
 def vouched_run(topic: Topic, run: Run) -> Proven | None:
-    """The run as it stands, its signature not looked at; None if nobody can have signed it for this
+    """The run as it stands, its signature not verified; None if nobody can have signed it for this
     topic."""
     return _proven(topic, run, vouched=True)
 

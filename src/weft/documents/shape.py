@@ -15,7 +15,7 @@ from weft.ids import PEER_ID_BYTES, BadId, Cid, PeerId, Topic, is_cid, parse_pat
 PARENTS_MAX = 16
 """guess: heads that one event joins; further ones are joined by the events after it."""
 HEIGHT_MAX = (1 << 53) - 1
-"""No stream gets that high honestly; within what every language counts exactly."""
+"""guess: no honest stream gets that high, and every language can count so far exactly."""
 METADATA_MAX = 32
 METADATA_BYTES_MAX = 4_096
 OWNERS_MAX = 16
@@ -120,7 +120,7 @@ def sub_topics(value: object) -> dict[str, Cid]:
 
 
 def metadata(value: object) -> tuple[int, dict[str, Scalar]]:
-    """The time of creation, and the rest without what weft sets."""
+    """The time of creation, and the metadata beside the reserved keys."""
     if type(value) is not dict or len(value) > METADATA_MAX:
         raise Refused(Reason.BAD_SHAPE, f"metadata is a map of at most {METADATA_MAX}")
     created, protocol = counter(value.get(CREATED)), value.get(PROTOCOL_KEY)

@@ -3,7 +3,7 @@
 The purpose keeps a signature given for one kind of thing from passing for another. Verification is
 libsodium's (PyNaCl), the costly part of taking in an event. measured: about 17,500 a second on a
 core against 9,200 for `cryptography` (docs/descriptors.md). libsodium also refuses signatures that
-somebody other than the signer altered (S not below the group's order) and keys of small order, so
+were altered by another than the signer (S not below the group's order) and keys of small order, so
 nobody but its author can make a second block of one event.
 """
 
@@ -30,9 +30,9 @@ _verdicts: list[Verdicts] = []
 
 @contextmanager
 def remembered(verdicts: Verdicts) -> Iterator[None]:
-    """While this lasts, nothing is verified that there is a verdict on: for a simulator, where all
-    peers verify the same in one process. A peer on a network would gain nothing, and where several
-    share a process, what one of them costs could not be measured any more."""
+    """Use and keep verdicts while this lasts: for a simulator, where all peers verify the same
+    signatures in one process. A peer on a network would gain nothing, and where several share a
+    process, the cost of one of them could not be measured any more."""
     _verdicts.append(verdicts)
     try:
         yield

@@ -1,6 +1,6 @@
 """Settings of a peer's state machines: frozen, nested per layer, checked when created.
 
-Every default says where it comes from: `paper`, `measured` or `guess`.
+Every number among the defaults says where it comes from: `paper`, `measured` or `guess`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Config:
     pulsar: Pulsar = field(default_factory=Pulsar)
     topic_dht: TopicDht = field(default_factory=TopicDht)
     defence: Defence = field(default_factory=Defence)
-    hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py), "/": of all
+    hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py); "/": one of all
     trace: bool = False  # produce Trace effects
 
     def __post_init__(self) -> None:
@@ -88,7 +88,10 @@ class Config:
         (docs/protocols/stan.md, Under other routings)."""
         flooded = "stan.enabled: the flood has no links of topics, all events share one overlay"
         require(self.routing != "flood", flooded)
-        trees = "stan.enabled: the trees of the topic-aware DHT share links as they are; gossip can"
+        trees = (
+            "stan.enabled: the trees of the topic-aware DHT share links as they are; "
+            "it is for the gossip schemes of topic_dht.scheme"
+        )
         require(self.routing != "topic-dht" or self.topic_dht.gossips, trees)
         told = "stan.lean: only TERA's walks tell which topics others are in"
         require(self.routing == "tera" or not self.stan.lean, told)

@@ -3,23 +3,22 @@
 A publisher that spread an event knows that it sent it, not what became of it. A program that wants
 to know asks for copies (`Confirm`): so many distinct peers must say that they have *taken* the
 event, or that it is *stored* with them, on disk. Each says so over its own connection, which its
-key has proven, so nobody can speak for another. The publisher's own copy does not count.
+key has proven, so no peer can speak for another. The publisher's own copy does not count.
 
 The publisher asks members of the topic that it knows, linked ones first, and the access point that
 took its event. Where these are too few, it looks for more (`Routing.find`). A member that has not
-got the event yet, or not on disk, is asked again soon, and ever more seldom, until the caller's
-time is up. A few more than needed are asked, since some may not answer. A member that was asked
-`_OFTEN` times is not counted on any more, for it may keep no store, or be gone: others are looked
-for as well.
+got the event yet, or not on disk, is asked again soon, then at growing intervals, until the
+caller's time is up. A few more than needed are asked, since some may not answer. Once a member was
+asked `_OFTEN` times, others are looked for as well, for it may keep no store, or be gone.
 
-A member that refused the event says why. One peer's refusal proves nothing, it may lie; but when
-every member that could be asked has refused, that is the answer, with the reason. A member that
-refuses what its publisher handed it directly says so unasked, as well: the publisher's user is
-warned, since a member's publish is answered before any other peer has seen the event.
+A member that refused the event says why. One peer's refusal proves nothing, since it may lie; but
+when every member that could be asked has refused, that is the answer, with the reason. A member
+that refuses an event which its publisher handed it directly also says so unasked: the publisher's
+user is warned, since a member's publish is answered before any other peer has seen the event.
 
-Events that are published at once travel in one run, and all of their publishers' tasks ask the same
-of it: a run is asked about once for each strength, on behalf of all that wait. So what a burst of
-confirmed publishes costs grows with its runs, here and at the peers that answer.
+Events that are published at once travel in one run, and all tasks that published them ask the same
+of it: a run is asked about once for each strength, on behalf of all that wait. So the cost of a
+burst of confirmed publishes grows with its runs, here and at the peers that answer.
 
 On the wire the question is a `BlocksRequest` that names the run it is about (`about`), and the
 answer a `BlocksReply` with a word on it and without blocks. An older peer, which ignores these
@@ -60,7 +59,7 @@ from weft.terminal import printable
 TIMER = "confirm"
 _ASKING_MAX = 16_384
 """guess: runs whose publisher waits for copies, as in a burst over so many topics; some hundred
-bytes each, and as many for each publish that waits, whose task weighs more."""
+bytes each, and as many for each publish that waits."""
 _AGAIN_MS = 20
 """guess: an event is on another peer's disk by then, mostly; doubles up to `_AGAIN_MS_MAX`."""
 _AGAIN_MS_MAX = 2_000
@@ -68,13 +67,13 @@ _AGAIN_MS_MAX = 2_000
 _MORE = 2
 """guess: peers asked beyond those needed, since some may not answer."""
 _OFTEN = 4
-"""guess: questions to one peer, the last of them 140 ms after the first; what is on its way to a
+"""guess: questions to one peer, the last of them 140 ms after the first; an event on its way to a
 disk is there by then, mostly."""
 _WARN_MS = 60_000
 """guess: between two warnings about one topic."""
 _WARNED_MAX = 256
-"""guess: topics that this peer's user was warned of."""
-_LATE = "not enough peers said so in time"
+"""guess: topics of which it is remembered when this peer's user was warned."""
+_LATE = "not enough peers said in time that they have it"
 _CROWDED = "too many publishes wait for copies"
 
 
@@ -96,13 +95,13 @@ class _Asking(Struct, eq=False):
     run: Run
     cids: list[Cid]  # of its blocks, where copies have to be on disk
     waiting: list[_Wait] = field(default_factory=list)
-    copies: int = 0  # that the publish wants which wants most
-    due: Millis = 0  # the timer that counts; another one is stale
-    said: dict[PeerId, Contact] = field(default_factory=dict)  # they have it
-    refused: dict[PeerId, str] = field(default_factory=dict)  # and why
-    not_on_disk: dict[PeerId, None] = field(default_factory=dict)  # they only have it in memory
+    copies: int = 0  # the most that any of these publishes wants
+    due: Millis = 0  # when the timer that counts fires; earlier ones are stale
+    said: dict[PeerId, Contact] = field(default_factory=dict)  # peers that say they have it
+    refused: dict[PeerId, str] = field(default_factory=dict)  # peers that refused it, and why
+    not_on_disk: dict[PeerId, None] = field(default_factory=dict)  # peers with it in memory only
     asked: dict[PeerId, Contact] = field(default_factory=dict)
-    times: dict[PeerId, int] = field(default_factory=dict)  # how often
+    times: dict[PeerId, int] = field(default_factory=dict)  # how often each was asked
     found: dict[PeerId, Contact] = field(default_factory=dict)  # by lookups, and the access point
     finding: int = 0  # the lookup under way
     again_ms: Millis = _AGAIN_MS
@@ -138,7 +137,8 @@ class Confirmations:
         self._warned: BoundedDict[Topic, Millis] = BoundedDict(_WARNED_MAX)
 
     def handlers(self, below: Handlers) -> Handlers:
-        """Those of history, `below`; questions about copies travel in its messages."""
+        """The handlers of history (`below`), which also see to questions about copies, since these
+        travel in the same messages."""
         ask, answer = below[BlocksRequest], below[BlocksReply]
 
         def on_request(sender: Contact, message: BlocksRequest) -> None:
@@ -199,7 +199,7 @@ class Confirmations:
         self._come_back(number, asking)
 
     def on_lookup_done(self, done: LookupDone) -> bool:
-        """Whether a lookup was begun here."""
+        """A lookup has ended: ask the members that it found. Returns whether it was begun here."""
         number = self._by_lookup.pop(done.lookup, None)
         if number is None:
             return False
@@ -217,8 +217,8 @@ class Confirmations:
             self._answer(number, "dropped", "this peer left the network")
 
     def _open(self, asking: _Asking) -> list[Contact]:
-        """Peers that may still say that they have it, those that were asked least often first: some
-        never answer, and others must have their turn."""
+        """Peers that may still say that they have it, those that were asked least often first,
+        since some never answer."""
         known = {**asking.found, **asking.asked}
         for member in self._routing.members(asking.topic):
             known[member.peer] = member
@@ -227,8 +227,8 @@ class Confirmations:
         return sorted(left, key=lambda contact: asking.times.get(contact.peer, 0))
 
     def _ask_more(self, number: int, asking: _Asking) -> None:
-        """Ask as many as are needed, and look for more where too few are known that may well say
-        so."""
+        """Ask as many peers as are needed, and look for more where too few known ones are likely to
+        have it."""
         left = self._open(asking)
         self._ask(number, asking, left[: asking.lacks + _MORE])
         hopeful = [one for one in left if asking.times.get(one.peer, 0) < _OFTEN]
@@ -239,7 +239,8 @@ class Confirmations:
                 self._by_lookup[asking.finding] = number
 
     def _come_back(self, number: int, asking: _Asking) -> None:
-        """Soon, and ever more seldom; in time for the publish that waits least."""
+        """Set the timer of the next question: soon, later at growing intervals, and in time for the
+        first deadline."""
         ctx = self._ctx
         first = min(wait.deadline for wait in asking.waiting)
         wait_ms = max(1, min(asking.again_ms, first - ctx.now))
@@ -274,7 +275,8 @@ class Confirmations:
             self._answer(message.request, "found", "", lambda wait: wait.copies <= copies)
 
     def _warn(self, sender: Contact, message: BlocksReply) -> None:
-        """Another peer refuses what this one publishes. Anybody can say so: it is told seldom."""
+        """Another peer refuses what this one publishes. Any peer can say so, even a liar, so the
+        user is told seldom."""
         topic, now = message.topic, self._ctx.now
         warned = self._warned.get(topic)
         if not self._routing.is_subscribed(topic):
@@ -291,7 +293,8 @@ class Confirmations:
         reason: str,
         to: Callable[[_Wait], bool] = lambda wait: True,
     ) -> None:
-        """Tell the publishes that this is the answer `to`; what none waits for is forgotten."""
+        """Answer the waiting publishes that `to` picks; a question that none waits for any more is
+        forgotten."""
         asking = self._asking[number]
         said = tuple(asking.said.values())
         answered = [wait for wait in asking.waiting if to(wait)]
@@ -306,8 +309,8 @@ class Confirmations:
     # --- answering --------------------------------------------------------------------------------
 
     def _on_question(self, sender: Contact, message: BlocksRequest, about: Span) -> None:
-        """Only a publisher asks about its own events; others learn nothing here. Nor does it learn
-        of blocks that are not of the run that it asks about: "stored" is said of that run."""
+        """Answer a publisher that asks about a run of its own; other peers get no answer. It learns
+        nothing of blocks that are not of that run."""
         if about.publisher != sender.peer or about.last - about.first >= RUN_MAX:
             self._ctx.counters["confirm_foreign"] += 1
             return

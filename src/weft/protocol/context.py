@@ -1,4 +1,4 @@
-"""What all layers of one peer share: its name, its settings, its draws, and where wishes go.
+"""What all layers of one peer share: its name, its settings, its draws, and its outbox of effects.
 
 Layers append effects to the context's outbox; a lower layer tells upper ones by signals (facts
 such as `LinkUp`), which `peer.py` hands on after each step, so no layer calls upwards. Signals that
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 Handler: TypeAlias = Callable[[Contact, Any], object]
 Handlers: TypeAlias = dict[type, Handler]
-"""By kind of message: what to do with its sender and it."""
+"""What to do with a message and its sender, by the kind of message."""
 Commands: TypeAlias = dict[type, Callable[[Any], None]]
 """By kind of fact or command that the driver brings."""
 Timers: TypeAlias = dict[str, Callable[[Timer], None]]
 Signals: TypeAlias = dict[type, Callable[[Any], None]]
 
 _RESUMED_MAX = 128
-"""guess: peers remembered as those to which something left late."""
+"""guess: peers remembered to which messages left late."""
 
 
 def require(condition: bool, text: str) -> None:
@@ -71,8 +71,8 @@ class LinkDown(Signal, frozen=True, gc=False):
 class LookupDone(Signal, frozen=True, gc=False):
     """A lookup that `Routing.find` began has ended; no contacts means that nobody was found.
 
-    `lost`: the lookup went astray, its questions died with the peers they went to. It says nothing
-    about whether there is somebody."""
+    `lost`: the lookup went astray, since its questions died with the peers they went to. Then it
+    does not show that there is nobody."""
 
     lookup: int
     topic: Topic
@@ -81,8 +81,8 @@ class LookupDone(Signal, frozen=True, gc=False):
 
 
 class Late(Signal, frozen=True, gc=False):
-    """What was sent to these peers should have come back by now, if not from them: they may be
-    dead."""
+    """These peers, or peers that they passed a message on to, should have answered by now: they may
+    be dead."""
 
     contacts: tuple[Contact, ...]
 
@@ -128,7 +128,7 @@ class FarBehind(Signal, frozen=True, gc=False):
 
 
 class Context:
-    """One per peer, shared by all its layers."""
+    """The context of one peer, shared by all its layers."""
 
     def __init__(self, me: Contact, seed: int, config: Config) -> None:
         self.me = me
@@ -143,7 +143,7 @@ class Context:
         self.signals: deque[Signal] = deque()
         self.counters: dict[str, int] = defaultdict(int)
         self.serial = 0
-        # What was sent to these peers has not left; as many as the driver has in waiting.
+        # Peers that messages to have not left for; as many as the driver lets wait.
         self._stalled: set[PeerId] = set()
         self._resumed: BoundedDict[PeerId, Millis] = BoundedDict(_RESUMED_MAX)
         self._quiet: dict[int, Callable[[Answer], None]] = {}
@@ -152,7 +152,7 @@ class Context:
 
     @property
     def wall_ms(self) -> Millis:
-        """The wall clock, for what peers tell each other about dates."""
+        """The wall clock, for dates that peers tell each other."""
         return self.now + self.wall_offset_ms
 
     # --- one fact after the other ---------------------------------------------------------------
@@ -166,7 +166,7 @@ class Context:
             self.wall_offset_ms = 0
 
     def set_wall(self, wall_ms: Millis) -> Millis:
-        """What the wall clock says now; returns by how much more than this peer's own it went on
+        """Set the wall clock; returns by how much more than this peer's own clock it has advanced
         since it was set last."""
         before, self.wall_offset_ms = self.wall_offset_ms, wall_ms - self.now
         return self.wall_offset_ms - before
@@ -176,7 +176,7 @@ class Context:
         self.now = now
 
     def take_effects(self) -> list[Effect]:
-        """All wishes since the last call."""
+        """All effects since the last call."""
         effects, self.out = self.out, []
         return effects
 
@@ -193,12 +193,12 @@ class Context:
         self._stalled.discard(peer)
 
     def is_stalled(self, peer: PeerId) -> bool:
-        """Whether what was sent to this peer waits on this side."""
+        """Whether messages to this peer wait on this side."""
         return peer in self._stalled
 
     def has_had_time(self, peer: PeerId, since: Millis, limit_ms: Millis) -> bool:
-        """Whether a peer that was asked something `since` then had so long to answer. The time in
-        which the question waited on this side does not count."""
+        """Whether a peer that was asked at the time `since` has had `limit_ms` to answer. The time
+        in which the question waited on this side does not count."""
         left = max(since, self._resumed.get(peer, since)) if self._resumed else since
         return left + limit_ms <= self.now and peer not in self._stalled
 

@@ -5,12 +5,12 @@ a time, to show what it is for.
 
 `Silence` judges links by what they bring (GossipSub v1.1, Vyzovitis et al. 2020, Section 5.1, whose
 score counts first deliveries and broken promises). In a push tree only one link brings an event
-first, so that alone would punish the rest: here a neighbour counts that pushes, repeats or
-announces an event which is new here, or is by then. Words about nothing, or about what all have had
-for long, cost a liar nothing, and do not count. One over a lazy link that says nothing of many
-events which came by others, and any that said nothing of events which had to be repaired, is a
-black hole, or as good as one. So is one that announces events and does not send them when it is
-asked (P7 there: broken promises).
+first, so first deliveries alone would punish the other links: here a neighbour is *heard* if it
+pushes, repeats or announces an event that came here lately. Words about events that never were, or
+that all have had for long, cost a liar nothing, and do not count. A neighbour is a black hole, or
+as harmful, if it says nothing over a lazy link of many events that came over other links, or if it
+said nothing of events that had to be repaired. So is a neighbour that announces events and does not
+send them when it is asked (P7 there: broken promises).
 
 `Sampler` is a uniform sample of the peers that spoke for themselves (Brahms: Bortnikov, Gurevich,
 Keidar, Kliot, Shraer 2009, Section 4.2). Each place keeps the peer whose id has the smallest hash
@@ -18,23 +18,22 @@ under a key of its own, so a peer that speaks a thousand times is in it no more 
 speaks once. Where 30 % of all peers are hostile, so are about 30 % of the sample, however many
 contacts they push.
 
-`Crowds` bounds how many of a view, or of a bucket, are at one address.
+`Crowds` bounds how many peers of a view, or of a bucket, are at one address.
 
 `Quota` bounds how often one peer may cause something within a span of time. `Answered` does so for
 long answers to small questions.
 
 `Informants` knows which peers have spoken for themselves, and which peer told of each other one.
-Views are exchanged as in Cyclon for as long as the peers that others tell of are there. Once some
-turn out not to be, and were never heard of but by hearsay, this peer doubts what it is told, for a
-while: a name counts when its peer has answered, and each informant has but a few looked up, fewer
-once its names did not answer. Doubt costs pings, and only where somebody lies or peers die in
-numbers.
+Views are exchanged as in Cyclon for as long as the peers that others tell of answer. Once some do
+not, and have never spoken themselves, this peer doubts what it is told for a while: a name counts
+when its peer has answered, and only a few names of each informant are pinged, fewer once names of
+its own did not answer. Doubt costs pings, and only where peers lie or many die at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -55,7 +54,7 @@ class Config:
     links: bool = True  # links give way with a reason only, and some are chosen by this peer
     score: bool = True  # links that bring nothing are given up
     access: bool = True  # a publisher goes through several access points, or beside its parent
-    rates: bool = True  # walks that others began go no farther than one's own
+    rates: bool = True  # walks of others go no farther than this peer's; shares are kept to
     claims: bool = True  # roles that a third peer names are confirmed by the peer itself
     # guess: peers of one address in a view, or in a bucket of the DHT's tables, a quarter of it.
     # Peers of this machine and of private networks are exempt, or a demonstration on one machine
@@ -78,8 +77,8 @@ SILENT_MS = 5_000
 NEWS_MS = 10_000
 """guess: an event is news for so long after it came: slow peers speak of it seconds later."""
 BROKEN_PROMISES = 8
-"""guess: as many events that a link announced, and did not send when asked, more than those that it
-sent: an honest link breaks a promise where a message is lost, and keeps most."""
+"""guess: by how many the events that a link announced and did not send when asked exceed those that
+it sent: an honest link breaks a promise only where a message is lost."""
 
 
 class Silence:
@@ -89,8 +88,8 @@ class Silence:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._events = 0  # that came
-        self._late = 0  # of these, those that no link had brought
+        self._events = 0  # how many came
+        self._late = 0  # of these, the ones that no link had brought
         self._broken: dict[PeerId, int] = {}  # by neighbour: promises broken, less those kept
         # By neighbour: how many of both there were when it last said something, and when.
         self._heard: dict[PeerId, tuple[int, int, Millis]] = {}
@@ -103,11 +102,11 @@ class Silence:
         self._late += 1
 
     def watch(self, peer: PeerId) -> None:
-        """A new neighbour."""
+        """A peer is a neighbour from now on."""
         self._heard[peer] = (self._events, self._late, self._ctx.now)
 
     def is_news(self, came_ms: Millis | None) -> bool:
-        """Whether a word about an event that came then says anything now."""
+        """Whether an announcement of an event that came at `came_ms` still counts."""
         return came_ms is not None and self._ctx.now - came_ms <= NEWS_MS
 
     def hear(self, peer: PeerId) -> None:
@@ -134,7 +133,7 @@ class Silence:
             self._broken[peer] = max(0, self._broken[peer] - 1)
 
     def broken_promises(self, peer: PeerId) -> int:
-        """So many more than it kept."""
+        """How many more promises a neighbour broke than it kept."""
         return self._broken.get(peer, 0)
 
     def liars(self) -> list[PeerId]:
@@ -143,7 +142,7 @@ class Silence:
 
     def silent(self, announcing: Iterable[PeerId], fed: Iterable[PeerId]) -> list[PeerId]:
         """The neighbours that say nothing: of those that should be `announcing` each event, and of
-        those that this peer has `fed` itself, which owe nothing but what came late."""
+        those that this peer has `fed` itself, which only owe events that came late."""
         limit = self._ctx.now - SILENT_MS
         found = []
         for peer in announcing:
@@ -168,7 +167,7 @@ class Sampler:
     __slots__ = ("_kept", "_keys")
 
     def __init__(self, keys: Iterable[int]) -> None:
-        """One key, not to be guessed by others, for each place."""
+        """`keys`: one for each place, which other peers cannot guess."""
         self._keys = tuple(keys)
         self._kept: list[tuple[int, Contact] | None] = [None] * len(self._keys)
 
@@ -207,7 +206,7 @@ class Crowds:
             self._count(contact)
 
     def takes(self, contact: Contact) -> bool:
-        """Whether one more of its address is within bounds; if so, it counts."""
+        """Whether one more contact of its address is within bounds; if so, it is counted."""
         most = self._config.address_peers
         if most and self._counts.get(network_of(contact.address)[0], 0) >= most:
             return False
@@ -223,11 +222,11 @@ class Crowds:
 # --- how often ------------------------------------------------------------------------------------
 
 _COUNTED_MAX = 128
-"""guess: peers whose doings are counted; the oldest are forgotten first."""
+"""guess: peers whose deeds are counted; those counted longest ago are forgotten first."""
 
 
 class Quota(Generic[K]):
-    """At most `most` times per span for each key, or so much."""
+    """Lets each key spend at most `most` in a span of time, with one or more for each deed."""
 
     __slots__ = ("_counts", "_most", "_span_ms")
 
@@ -237,8 +236,8 @@ class Quota(Generic[K]):
         self._counts: BoundedDict[K, tuple[int, int]] = BoundedDict(_COUNTED_MAX)
 
     def takes(self, key: K, now: Millis, shares: int = 1, cost: int = 1) -> bool:
-        """Whether this once more is within bounds; if so, it counts, as so much as it costs.
-        `shares`: a key that stands for several may do so many times as much."""
+        """Whether one more deed is within bounds; if so, its `cost` is counted. `shares`: the key
+        may spend so many times as much."""
         span = now // self._span_ms
         began, count = self._counts.get(key, (span, 0))
         if began != span:
@@ -250,13 +249,13 @@ class Quota(Generic[K]):
 
 
 _ANSWERED_MS = 10_000
-"""guess: a cycle."""
+"""guess: the span in which long answers are counted, a cycle."""
 _TOLD_SEEN = 4
-"""guess: times in that which a peer is told what was published before; a reply may get lost."""
+"""guess: how often in it a peer is told what was published before; a reply may get lost."""
 _OFFERED = 16
-"""guess: times in that which what is held is listed for a peer: views and links compare less."""
+"""guess: how often in it held events are listed for a peer; views and links compare less."""
 _REPAIRED_BYTES = 8 << 20
-"""guess: of events in that which are sent again to a peer without a link: twice what is held."""
+"""guess: bytes of events sent again in it to a peer without a link: twice what is held."""
 
 
 class Answered:
@@ -279,9 +278,10 @@ class Answered:
         """Whether what is held may be listed for a peer once more."""
         return self._takes(self._offered, topic, peer, 1)
 
-    def repairs(self, topic: Topic, peer: PeerId, size: int) -> bool:
-        """Whether so many bytes of events may be sent to a peer again."""
-        return self._takes(self._repaired, topic, peer, size)
+    def repairs(self, topic: Topic, peer: PeerId, linked: bool) -> Callable[[int], bool]:
+        """Says of a number of bytes whether events of that size may be sent to a peer again; to a
+        `linked` one always."""
+        return lambda size: linked or self._takes(self._repaired, topic, peer, size)
 
     def _takes(
         self, quota: Quota[tuple[Topic, PeerId]], topic: Topic, peer: PeerId, cost: int
@@ -298,15 +298,15 @@ class Answered:
 _SPOKE_MAX = 1_024
 """guess: peers remembered as having spoken for themselves."""
 _TOLD_MAX = 1_024
-"""guess: peers remembered with the one that told of them; some fifty views of 20."""
+"""guess: peers remembered with the informant that named them; some fifty views of 20."""
 _SILENT_NAMES = 2
-"""guess: so many names that were nobody's …"""
+"""guess: so many names that no peer answered to …"""
 _SILENT_NAMES_MS = 60_000
 """guess: … within so long make a peer doubt what it is told …"""
 _DOUBT_MS = 120_000
 """guess: … for so long, twelve cycles, counted from the latest of them."""
 _NAMES_TRIED = 4
-"""guess: names that one informant has looked up in a span, half of what an exchange carries …"""
+"""guess: names of one informant that are pinged in a span, half of what an exchange carries …"""
 _NAMES_TRIED_AFTER = 1
 """guess: … and once a name of its own did not answer, until one does …"""
 _NAMES_TRIED_IN_ALL = 32
@@ -316,11 +316,11 @@ _NAMES_TRIED_MS = 10_000
 
 
 class Informants:
-    """Which contacts are proven, which peers the others were heard of from, and how far those peers
-    are believed.
+    """Which contacts are proven, which informant named each other one, and how far informants are
+    believed.
 
-    A contact is proven if its peer spoke for itself from there: where it listens counts too, or a
-    live peer's id with a false address would pass."""
+    A contact is proven if its peer spoke for itself and listens at that address, or a live peer's
+    id with a false address would pass."""
 
     __slots__ = (
         *("_blamed", "_ctx", "_each", "_few", "_silent"),
@@ -359,7 +359,7 @@ class Informants:
             self._told[contact.peer] = informant
 
     def try_name(self, informant: PeerId, contact: Contact) -> bool:
-        """See whether a peer that another told of is there; False: not now."""
+        """Have a peer pinged that another told of; False: the share of pings is used up."""
         if contact.peer in self._told:
             return True
         now = self._ctx.now
@@ -371,7 +371,7 @@ class Informants:
         return True
 
     def look_through(self, view: Iterable[Contact]) -> None:
-        """See whether the peers of a view are there, as far as they have not spoken."""
+        """Have the peers of a view pinged that have not spoken for themselves."""
         unproven = [contact for contact in view if not self.is_proven(contact)]
         due = tuple(one for one in unproven if self._total.takes(None, self._ctx.now))
         if due:
@@ -383,7 +383,7 @@ class Informants:
         self._told.pop(peer, None)
 
     def lost(self, peer: PeerId) -> None:
-        """A peer does not answer. If it never has, its name may be nobody's."""
+        """A peer does not answer. If it never has spoken, its informant may have made it up."""
         self._spoke.pop(peer, None)
         informant = self._told.pop(peer, None)
         if informant is None or not self._ctx.config.defence.views:

@@ -2,20 +2,19 @@
 application.
 
 Every routing brings runs of events here (`documents/run.py`) and no routing delivers by itself. A
-run is taken in once per topic, and only if its publisher has signed it: before that, nothing of it
-is stored, passed on, or noted. What comes over its publisher's own connection to a member that
-passes it on to nobody is handed out at once, and noted until it is proven or taken back
+run is taken in once per topic, and only if its publisher has signed it: before that it is neither
+stored nor passed on nor noted. A run that comes over its publisher's own connection, to a member
+that passes it on to nobody, is handed out at once, and noted until it is proven or taken back
 (`recent.py`).
 
 A publisher that signs two different things under one number, or a run that does not go on from the
-one before it, lies to somebody. What came first stays; both statements are kept as evidence, which
+one before it, lies to other peers. The first run stays; both statements are kept as evidence, which
 anybody can check, and the user is told (`Warn`, `Peer.status`).
 
-There are two kinds of delivery. This module has the plain one, of a peer without a store: what
-comes is handed out at once and kept by nobody. `history/` has the other one, `History`, which
-stores an event before it is routed, opens the signed block that routing brings, and hands events
-out in the order of their stream. Both kinds have the same methods, so no routing asks whether there
-is a store.
+There are two kinds of delivery. This module has the plain one, of a peer without a store: events
+are handed out at once and not kept. `history/` has the other one, `History`, which stores an event
+before it is routed, opens the signed block that routing brings, and hands events out in the order
+of their stream. Both kinds have the same methods, so no routing asks whether there is a store.
 
 Where its publisher keeps history, a run's payloads are signed blocks (`Run.sealed`). A peer without
 a store passes the blocks on as they are and hands its application the payloads inside (`opened`).
@@ -23,11 +22,11 @@ The other way round, a peer with a store hands out and passes on what a publishe
 signed, but does not store it: there is no block of it, and it has no place in the topic's stream.
 So peers of both kinds can be subscribed to a topic.
 
-The events of one publisher are handed out in the order of their numbers. One that comes before an
-earlier one, since the tree has changed or something got lost, waits for it, but not for ever: after
-`dissemination.order_ms` the earlier one counts as missing (after `settle_ms`, where nothing earlier
-is known of its publisher). If it comes after all, it is handed out late rather than not at all. All
-else about an event, such as passing it on, does not wait.
+The events of one publisher are handed out in the order of their numbers. An event that comes before
+an earlier one, since the tree has changed or a message got lost, waits for it, but not for ever:
+after `dissemination.order_ms` the earlier one counts as missing (after `settle_ms`, if no event of
+its publisher has come before). If it comes after all, it is handed out late rather than not at all.
+Only handing out waits; a run is passed on at once.
 
 Invariants: a peer numbers its events in a topic 1, 2, 3, … without a gap; no event is handed out
 twice in a life of this peer, as far as `recent.py` remembers.
@@ -86,27 +85,29 @@ _COUNTERS = ("forged", "equivocations")
 _REFUSED_MAX = 1_024
 """guess: runs remembered as refused, so that their publishers can be told why."""
 _EVIDENCE_MAX = 64
-"""guess: lives of publishers that were found to lie; the oldest gives way."""
+"""guess: lives of publishers that were found to lie and are remembered."""
 
 ORDER = "delivery.order"
-"""Events that wait for earlier ones are looked through."""
+"""The time at which events that wait for earlier ones are looked through."""
 _EARLY_BYTES_MAX = 4 << 20
-"""guess: of payloads that wait for earlier ones; the longest waiting are handed out above that."""
+"""guess: payloads that wait for earlier ones; above that, those that wait longest are handed
+out."""
 _ORDERS_MAX = 1_024
-"""guess: publishers of which some wait; the same above that."""
+"""guess: publishers of which runs wait; above that, the same."""
 
 Route: TypeAlias = Callable[[int, Topic, Proven, bool], None]
-"""Spread an own run and answer the command with this token; whether its event climbs."""
+"""Spreads a run of this peer's own and answers the command with this token; the last argument says
+whether its event climbs from a sub-topic."""
 
 
 class Taken(Enum):
     """What became of a run that routing brought."""
 
     NEW = "new"  # to be passed on
-    COPY = "copy"  # of a run that is held: its sender did pass on something true
-    OLD = "old"  # seen before, and not held any more: nothing is known of this copy
-    REFUSED = "refused"  # its publisher did sign it, and should not have
-    FORGED = "forged"  # nobody that is honest passes it on
+    COPY = "copy"  # the same as a held run, so its sender passed on a true one
+    OLD = "old"  # seen before, and not held any more: this copy was not verified
+    REFUSED = "refused"  # its publisher signed it, and may not publish it
+    FORGED = "forged"  # its publisher did not sign it; no honest peer passes it on
 
 
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
@@ -135,7 +136,7 @@ class Delivery:
     stored = False
     """Whether an own event is stored, and delivered here, before it is routed."""
     ample_bytes = PAYLOAD_BYTES_MAX
-    """Of a payload with its headers: no event of this size is too large."""
+    """A payload with its headers that has no more bytes than this is never too large."""
 
     def __init__(self, ctx: Context, route: Route, sign: Signer | None) -> None:
         """A peer without a key (`sign` None) publishes nothing."""
@@ -160,8 +161,8 @@ class Delivery:
         return hierarchy.above(topic, self._ctx.config.hierarchies)
 
     def too_large(self, topic: Topic, wrapped: bytes, origin: Topic | None = None) -> str:
-        """Why an event is larger than any may be in a topic; empty if it is not. `origin`: the
-        sub-topic that it climbs from."""
+        """Why an event is too large for a topic; empty if it is not. `origin`: the sub-topic that
+        it climbs from."""
         if len(wrapped) <= self.ample_bytes:
             return ""
         headers, payload = unwrap(wrapped)
@@ -202,8 +203,8 @@ class Delivery:
         self._spread(fact, first, parts, origin)
 
     def publish_together(self, fact: PublishTogether, by_reference: bool) -> None:
-        """One event in several topics. It names them where the routing sends references to it, or
-        where it climbs."""
+        """Publish one event in several topics. The event names them where the routing sends
+        references to it, or where it climbs."""
         topics = fact.topics
         origins = [hierarchy.origin(topic, topics, self.levels) for topic in topics]
         climbed = [o if o != topic else None for o, topic in zip(origins, topics, strict=True)]
@@ -218,7 +219,7 @@ class Delivery:
         return tuple(Part(topic, self._next_number(topic)) for topic in topics)
 
     def _is_too_large(self, fact: Publish, origin: Topic | None) -> bool:
-        """Whether an event is; then the command is answered."""
+        """Whether an event is too large; then the command is answered."""
         if sum(map(len, fact.payloads)) <= self.ample_bytes:  # nearly always
             return False
         for payload in fact.payloads:
@@ -232,8 +233,8 @@ class Delivery:
         return self._published.get(topic, 0) + 1
 
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:
-        """Whether this peer may not publish there; then the command is answered. Without a store,
-        only what the topic's name says is known."""
+        """Whether this peer may not publish in the topic; then the command is answered. Without a
+        store, only the topic's name can tell."""
         owner = owner_in(fact.topic)
         if owner is None or owner == self._ctx.me.peer:
             return False
@@ -275,7 +276,7 @@ class Delivery:
         source: PeerId | None,
         passed_on: bool = True,
     ) -> Judged:
-        """Whether a run is new and proven. Nothing is noted of it but evidence against it. One that
+        """Whether a run is new and proven; only evidence against its publisher is noted. A run that
         its publisher sent itself, and that is neither stored nor passed on, may be proven later
         (`recent.py`)."""
         ctx = self._ctx
@@ -302,8 +303,8 @@ class Delivery:
         ask: Contact | None,
         subscribed: bool = True,
     ) -> Taken:
-        """Note a run that came from `source`, and deliver it to a subscriber; says whether it
-        is to be passed on. With a store, `ask` is the member to ask for what came before it."""
+        """Note a run that came from `source`, and deliver it to a subscriber; returns what became
+        of it. With a store, `ask` is the member to ask for the events before it."""
         judged = self.judge(topic, recent, run, source)
         return self.take_judged(topic, recent, judged, hops, source, ask, subscribed)
 
@@ -348,7 +349,7 @@ class Delivery:
         return True
 
     def note_refused(self, topic: Topic, run: Run, reason: str) -> None:
-        """A run of another peer's is not taken in, nor passed on, for this reason."""
+        """Remember why a run of another peer is neither taken in nor passed on."""
         key = topic, PeerId(run.publisher), run.incarnation, run.first
         self._refused[key] = reason[:REASON_MAX]
 
@@ -362,14 +363,14 @@ class Delivery:
         return ""
 
     def admit_own(self, recent: Recent, proven: Proven) -> bool:
-        """Note a run of this peer's own; says whether it is to be spread."""
+        """Note a run of this peer's own; returns whether it is to be spread."""
         if recent.has_seen(proven.run):
             return False
         recent.admit(proven, 0, self._ctx.now, self._ctx.wall_ms)
         return True
 
     def skip_to(self, recent: Recent, seen: list[Statement]) -> None:
-        """A fresh subscriber does not want what was published before, as far as that is proven."""
+        """Pass over what was published before a fresh subscription, as far as that is proven."""
         forged = recent.skip_to(seen, self._ctx.now, self._ctx.wall_ms)
         self._ctx.counters["forged"] += forged
 
@@ -380,7 +381,7 @@ class Delivery:
         self.skip_to(recent, seen)
 
     def weighs_past(self, topic: Topic) -> bool:
-        """Whether it is not known yet if a fresh subscriber wants what it is offered of that."""
+        """Whether it is not known yet if a fresh subscriber wants the events of that time."""
         return False
 
     def source(self, sender: Contact) -> Contact | None:
@@ -393,7 +394,7 @@ class Delivery:
     def _deliver_in_order(
         self, topic: Topic, recent: Recent, run: Run, hops: int, source: PeerId | None
     ) -> None:
-        """Hand a run out that was admitted, and those that waited for it; or let it wait."""
+        """Hand an admitted run out, and the runs that waited for it; or let it wait."""
         life = recent.lives[run.publisher, run.incarnation]
         if life.floor >= run.last and not self._orders:  # nearly always
             self.deliver(topic, run, hops, source)
@@ -419,8 +420,8 @@ class Delivery:
             self._arm_order()
 
     def _go_on(self, key: tuple[Topic, PeerId, int], order: _Order, before: Millis) -> None:
-        """Hand out what need not wait any more: all earlier ones are there, or it came `before`
-        then, or follows on one that did."""
+        """Hand out the runs that need not wait any more: all earlier ones are there, or they came
+        by the time `before`, or they follow on such a run."""
         for first in sorted(order.early):
             one = order.early[first]
             there = order.life.floor >= one.run.last or first <= order.handed + 1
@@ -494,7 +495,7 @@ class Delivery:
             )
 
     def evidence(self) -> list[dict[str, object]]:
-        """Of publishers that were found to lie, ready for JSON: what each has signed, such that
+        """The publishers that were found to lie, ready for JSON: what each has signed, so that
         anybody can check it."""
         return [
             {
@@ -506,14 +507,14 @@ class Delivery:
             for (topic, publisher, incarnation), found in self._evidence.items()
         ]
 
-    # --- what it listens to, asked once; without a store to next to nothing -----------------------
+    # --- what it listens to, asked once; nearly nothing without a store ---------------------------
 
     def handlers(self) -> Handlers:
-        """Of messages."""
+        """The handlers of its messages."""
         return {}
 
     def commands(self) -> Commands:
-        """Of facts and commands."""
+        """The handlers of its facts and commands."""
         return {}
 
     def timers(self) -> Timers:
@@ -522,11 +523,11 @@ class Delivery:
     # --- what the peer asks -----------------------------------------------------------------------
 
     def newest_version(self, topic: Topic) -> TopicVersion | None:
-        """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
+        """The newest version of an owned topic that this peer knows; None: it knows of no owner."""
         return None
 
     def status(self) -> dict[str, object]:
-        """What a user wants to see of it beside `evidence`, ready for JSON."""
+        """Its part of `Peer.status` beside `evidence`, ready for JSON."""
         return {}
 
     # --- what the peer tells; without a store nothing follows from it -----------------------------
@@ -535,12 +536,12 @@ class Delivery:
         """The peer is up."""
 
     def entering(self, token: int, topic: Topic) -> int:
-        """A user subscribes; returns the token by which the routing says what came of it. Without a
-        store that is the answer."""
+        """A user subscribes; returns the token with which the routing answers. Without a store it
+        is the user's own."""
         return token
 
     def subscribe(self, topic: Topic, since: Since | None) -> None:
-        """The application subscribed, and wants the past from there on, too."""
+        """The application subscribed; with `since` it wants the past from there on, too."""
 
     def unsubscribe(self, topic: Topic) -> None:
         """The application has no use for the topic any more."""
@@ -553,11 +554,11 @@ class Delivery:
         """The topic's turn in a cycle has come; `alone`: no other subscriber is known."""
 
     def on_lookup_done(self, signal: LookupDone) -> bool:
-        """Members of a topic were found, or none; returns whether it was this that asked."""
+        """A lookup for members of a topic has ended; returns whether it was begun here."""
         return False
 
     def on_arrived(self, signal: Arrived) -> None:
-        """An event was opened and found whole; only a store's delivery opens events."""
+        """An event was opened and found whole; only delivery with a store opens events."""
 
     def on_peer_lost(self, peer: PeerId) -> None:
         """The peer cannot be reached."""
@@ -566,7 +567,7 @@ class Delivery:
         """This peer leaves the network."""
 
     def flush(self) -> None:
-        """All that followed from one fact is done."""
+        """The end of a step: all that followed from one fact is done."""
 
 
 def _may_be_named(topic: Topic, run: Run) -> bool:
@@ -587,8 +588,8 @@ def _is_linked(block: bytes) -> bool:
 
 
 def opened(topic: Topic, run: Run) -> Run:
-    """A run of blocks as an application knows it. Only what names its publisher, this topic and its
-    number is taken for a block; that the publisher says so is proven by the run."""
+    """A run of blocks as an application knows it. A payload is opened only if it is a block with
+    the run's publisher, this topic and its number; the run's signature proves the rest."""
     payloads = [_payload_in(topic, run.event(place)) for place in range(len(run.payloads))]
     return replace(run, payloads=tuple(payloads))
 
@@ -622,7 +623,7 @@ def message_id(topic: str, event: Event) -> str:
 
 
 def note_parasite(ctx: Context, topic: Topic, run: Run, source: PeerId) -> None:
-    """A run came to a peer that has no use for it."""
+    """A run came to a peer that is not subscribed to its topic."""
     ctx.counters["parasites"] += len(run.payloads)
     trace_rejected(ctx, topic, run, source, "not subscribed")
 
@@ -642,7 +643,7 @@ def trace_rejected(
 
 
 def note_received(ctx: Context, counter: str, run: Run) -> None:
-    """A message brought a run: how many events that are, and that it was one message."""
+    """A message brought a run: count its events, and the message."""
     ctx.counters[counter] += len(run.payloads)
     ctx.counters["runs_received"] += 1
 

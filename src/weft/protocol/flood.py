@@ -2,10 +2,10 @@
 overlay (TERA, Section 4; Pulsarcast's naive flood), whether it is subscribed or not.
 
 Deviation: so that history knows a peer to ask, subscribers make themselves known by a flood of
-their own, when they subscribe and from time to time. Subscribers remember some of them.
+their own, when they subscribe and from time to time. Subscribers remember some of the others.
 
-Invariants: at most `_TOPICS_MAX` topics are remembered of those that only pass through, per topic
-`_MEMBERS_MAX` subscribers, and `_HEARD_MAX` words of subscribers in all.
+Invariants: at most `_TOPICS_MAX` topics are remembered that this peer is not subscribed to, per
+topic `_MEMBERS_MAX` subscribers, and `_HEARD_MAX` announcements of subscribers in all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload
 
 _TOPICS_MAX = 1_024
-"""guess: topics remembered that this peer is in for others' events alone."""
+"""guess: topics remembered whose events only pass through this peer."""
 _MEMBERS_MAX = 32
 """guess: subscribers remembered per topic: some that a newcomer can ask."""
 _HEARD_MAX = 4_096
@@ -131,7 +131,7 @@ class Flood(Routing):
             return
         part = self._open(topic)
         hops = min(message.hops, HOPS_MAX - 1)  # room for one more hop
-        # A publisher from outside has what came before its event, too.
+        # A publisher that is no member has its earlier events, too.
         ask = sender if sender.peer == run.publisher else part.members.get(sender.peer)
         source, subscribed = sender.peer, part.subscribed
         taken = self._delivery.take_in(topic, part.recent, run, hops, source, ask, subscribed)
@@ -168,7 +168,8 @@ class Flood(Routing):
     # --- helpers ----------------------------------------------------------------------------------
 
     def _open(self, topic: Topic) -> _Passing:
-        """What is remembered of a topic; of those that only pass through, the oldest gives way."""
+        """What is remembered of a topic; for want of room the oldest one is forgotten that this
+        peer is not subscribed to."""
         part = self._topics.get(topic)
         if part is None:
             part = self._topics.open(topic)
@@ -228,5 +229,5 @@ def _status(part: _Passing) -> dict[str, object]:
 
 
 def refusals(ctx: Context) -> Handlers:
-    """What a peer says to the flood's messages that routes otherwise: nothing."""
+    """Handlers of a peer that routes otherwise: it ignores the flood's messages."""
     return {FloodMember: lambda sender, message: None}

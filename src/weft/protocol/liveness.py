@@ -1,13 +1,12 @@
-"""Liveness: which peers are silent although something was expected of them (systems page,
-section 0). No oracle; pings ask.
+"""Liveness: which peers are silent although a sign of life was expected of them. There is no
+oracle; pings ask.
 
-*What is expected.* A request is answered by the peer that it went to (`Message.asks`), and an event
-that goes over a link should find somebody at its end (`Message.feeds`); and of a peer that fed this
-one, something should be heard again, since it would ask itself. A peer of which nothing at
-all is heard for a while after that is pinged; any message is a sign of life, so a link that is busy
-in both directions needs no ping. Several pings unanswered, and the peer counts as lost: every layer
-is told, whichever had waited. A peer that left the first ping unanswered is in doubt: what waits
-for it need not wait any longer where another peer will do.
+*What is expected.* A request is answered by the peer that it went to (`Message.asks`), and a peer
+that events go to over a link should live (`Message.feeds`); so should a peer that fed this one. A
+peer that sends nothing at all for a while after that is pinged; any message is a sign of life, so a
+link that is busy in both directions needs no ping. After several unanswered pings the peer counts
+as lost, and every layer is told. A peer that left the first ping unanswered is in doubt: a layer
+that waits for it may turn to another peer.
 
 *Links at rest.* One watch per linked peer, whatever the number of topics shared with it. A linked
 peer that has been silent for long is pinged, too. Pings carry a fingerprint of the topics in which
@@ -16,23 +15,23 @@ the sender believes to be linked; if the ends disagree, they exchange the lists.
 *Many at once.* Peers do not always die one by one. When several are in doubt or lost at the same
 time, this peer pings the others that it knows, a bounded number, so that a view of the dead is
 known as such within seconds (HyParView, Section 4.4, has a reactive view of few and TCP's resets
-for this; neither says anything where nobody is told). A linked peer that has spoken since the
-silence began is not pinged: it did not die with the others.
+for this, which do not come where a whole machine or its network is gone). A linked peer that has
+spoken since the silence began is not pinged: it did not die with the others.
 
-Silence may also be a cable. Peers that fell silent are pinged again now and then for as long as
-repair can bring what they missed (`recent_ms`); one that answers is told of (`PeerBack`), so two
-parts of a network that lost each other for a short time are soon one again. The longer a peer has
-been silent, the rarer these pings are.
+A network that is cut is silent, too. Peers that fell silent are pinged again now and then for as
+long as repair can bring what they missed (`recent_ms`); when one answers, the layers are told
+(`PeerBack`), so two parts of a network that lost each other for a short time are soon one again.
+The longer a peer has been silent, the rarer these pings are.
 
 How long an answer may take is learned from those that came (as TCP's retransmission timeout, RFC
-6298): a network in which all answers are late must not take all its peers for dead. Neither must
-one that loses messages: a peer that was in doubt and speaks after all makes this one ask twice as
-often, for a while, before it believes in a death.
+6298): where all answers are late, peers must not be taken for dead. Nor must they where messages
+are lost: after a doubted peer has spoken, this one sends twice as many pings, for a while, before
+it counts a peer as lost.
 
-What this side does not get done is not the others' silence: the clock of a peer stands while what
-was sent to it has not left (`seam.Stalled`), and when this peer looked late itself, all answers may
-be as late. Otherwise a crowd that enters at once, more than a machine has time for, takes its peers
-for dead, looks around for others, and so has still more to do.
+Delays on this side are not the others' silence: a peer's time to answer does not run while messages
+to it have not left (`seam.Stalled`), and when this peer looked late itself, all answers may be as
+late. Otherwise a crowd that enters at once, more than a machine has time for, takes its peers for
+dead, looks around for others, and so has still more to do.
 """
 
 from __future__ import annotations
@@ -52,11 +51,15 @@ from weft.rules.draw import stream_of
 
 
 class Ping(Message, frozen=True, tag=19):
+    """Asks for a sign of life."""
+
     nonce: Counter
     links: Counter  # fingerprint of the topics in which the sender is linked to the receiver
 
 
 class Pong(Message, frozen=True, tag=20):
+    """Answers `Ping`."""
+
     nonce: Counter
     links: Counter
 
@@ -69,14 +72,14 @@ class LinkList(Message, frozen=True, tag=21):
 
 
 TIMER = "liveness"
-"""Links at rest are looked through."""
+"""The time at which links at rest are looked through."""
 ANSWERS = "liveness.answers"
-"""What is expected is looked through, as long as something is."""
+"""The time at which late answers are looked for, as long as any is expected."""
 
 _REST_MS = 5_000
 """guess: how often links at rest are looked through."""
 _LOOK_MS = 500
-"""guess: how often it is seen whether answers are late."""
+"""guess: how often late answers are looked for."""
 _PATIENCE_MAX = 4
 """guess: a network may be so many times slower than `answer_ms` says before answers count as
 late; with a reply timeout of 5 s, longer waiting would say nothing."""
@@ -87,23 +90,24 @@ _DOUBTED = 2
 _MANY = 2
 """guess: so many peers lost or in doubt at once are more than one by one."""
 _MANY_MS = 5_000
-"""guess: within that time they count as at once, and no peer is looked at twice for it …"""
+"""guess: within that time they count as at once, and no peer is pinged twice for it …"""
 _LOOK_MS_MAX = 40_000
-"""guess: … nor within twice the time it was before, up to this, while no linked peer is lost: names
-that others made up are lost all the time, and must not have this peer ping all it knows."""
+"""guess: … the pause before it is pinged again doubles up to this while no linked peer is lost:
+names that others made up are lost all the time, and must not have this peer ping all it knows."""
 _LOOKED_AT_MAX = 128
-"""guess: peers remembered as looked at."""
+"""guess: peers remembered as pinged because others died."""
 _WARY_MS = 60_000
-"""guess: how long a doubt that was wrong is remembered."""
+"""guess: how long a doubt that was wrong is remembered …"""
 _WARY = 2
-"""guess: for so long so many times more pings. Where one message of ten is lost, a request and
-three pings, each with its answer, all fail in one case of 770; with six in one of 100 000."""
+"""guess: … and how many times more pings are sent meanwhile. Where one message of ten is lost, a
+request and three pings, each with its answer, all fail in one case of 770; with six in one of
+100,000."""
 _MISSED_MAX = 32
 """guess: peers that fell silent and are pinged again."""
 _MISSED_AT_ONCE = 2
-"""guess: of them, each time that links at rest are looked through."""
+"""guess: how many of them are pinged each time that links at rest are looked through."""
 _MISSED_PART = 4
-"""guess: a peer is pinged again after this part of the time that it has been silent for."""
+"""guess: a peer is pinged again after a fourth of the time for which it has been silent."""
 
 
 class _Watch:
@@ -120,20 +124,20 @@ class _Watch:
 
 
 class _Expected:
-    """A peer of which something should be heard."""
+    """A peer of which a sign of life is expected."""
 
     __slots__ = ("asked", "contact", "due", "pings", "since")
 
     def __init__(self, contact: Contact, since: Millis, due: Millis, asked: bool) -> None:
         self.contact = contact
         self.since = since
-        self.due = due  # then it is pinged, or lost
+        self.due = due  # when it is pinged, or counts as lost
         self.asked = asked  # by a request, and not only fed
         self.pings = 0
 
 
 class _Look(NamedTuple):
-    """When a peer was looked at because others died, and for how long it is not looked at again."""
+    """When a peer was pinged because others died, and for how long it is not pinged again."""
 
     at: Millis
     pause_ms: Millis
@@ -145,7 +149,7 @@ class _Missed(NamedTuple):
     contact: Contact
     topics: tuple[Topic, ...]  # in which it was linked
     since: Millis
-    due: Millis  # then it is pinged again
+    due: Millis  # when it is pinged again
 
 
 class Liveness:
@@ -194,7 +198,7 @@ class Liveness:
     # --- what is expected, and heard ----------------------------------------------------------
 
     def sent(self, effects: Iterable[Effect]) -> None:
-        """What this peer sends now may want a sign of life."""
+        """Expect a sign of life of the peers that messages now go to, where one is due."""
         expected = self._expected
         for effect in effects:
             if type(effect) is not Send:
@@ -223,7 +227,7 @@ class Liveness:
             self._expect(watch.contact, self._patience_ms() + _LOOK_MS, asked=False)
 
     def on_resumed(self, peer: PeerId) -> None:
-        """Its time runs from now: the request, and any ping, leaves only now."""
+        """The peer's time to answer runs from now, since requests and pings leave only now."""
         expected = self._expected.get(peer)
         if expected is not None:
             expected.since = self._ctx.now
@@ -292,7 +296,7 @@ class Liveness:
             ctx.send(missed.contact, Ping(ctx.next_serial(), 0))
 
     def on_answers_timer(self) -> tuple[list[Contact], list[Contact]]:
-        """Ping peers of which nothing was heard; returns those that are in doubt from now on, and
+        """Ping peers that have not spoken in time; returns those that are in doubt from now on, and
         those that count as lost."""
         ctx = self._ctx
         self._armed = False
@@ -343,7 +347,7 @@ class Liveness:
         return recent + sum(one.pings >= _DOUBTED for one in self._expected.values()) >= _MANY
 
     def look_at(self, contacts: Iterable[Contact]) -> None:
-        """See whether these are still there, unless that was seen a moment ago, or is heard."""
+        """Ping these peers, unless they were pinged a moment ago or have spoken since."""
         now = self._ctx.now
         doubted = (one.since for one in self._expected.values() if one.pings >= _DOUBTED)
         silent_since = min(doubted, default=self._silent_since)

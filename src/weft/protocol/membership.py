@@ -11,11 +11,10 @@ in-degrees stay balanced.
 network that was lost. It remembers the contacts that it was given, the peers that spoke to it
 lately, a few met over a long time, and those that it was told of. With no neighbour left, it asks
 some of them to let it in, and for each that does not answer the next one. It goes on asking while
-there are but one or two neighbours: if its request to enter was lost, those may be newcomers that
-entered by it, and know no other peer either. Even with many neighbours it looks one of them up now
-and then, and with a thin view in every cycle: after a long partition both sides have dropped each
-other from all views, and nothing else would ever bring them
-together again.
+it has only one or two neighbours: if its request to enter was lost, those may be newcomers that
+entered by it, and know no other peer either. Even with many neighbours it exchanges views with a
+remembered peer now and then, and with a thin view in every cycle: after a long partition both sides
+have dropped each other from all views, and nothing else would bring them together again.
 
 Invariants: no self, no duplicate, never more than `view_size`, every peer in the view has a
 known address.
@@ -26,34 +25,36 @@ overlays none is; in small ones, whose members all fit a view, pure swapping los
 Deviation: the asked member answers a join at once with a part of its view (the paper's newcomer
 waits for the ends of the walks), because a subscription should not wait for the slowest;
 and it starts a few short walks, not one of five steps per view slot: each step may cost a TLS
-handshake. The newcomer fills its view by an exchange with one of those that it was told of, which
-costs one, and its own exchanges raise its in-degree to the mean. Measured with 300 peers that enter
-by one within 1.5 s: after six walks of five steps each is known by at least 6 others one cycle
-later, at 11.2 connections per peer; after two of one step and an exchange by at least 3, at 5.3;
-after ten cycles the degrees are the same (deviation 5.3 and 6.0), and longer walks change nothing.
+handshake. The newcomer fills its view by an exchange with a peer that it was told of, which costs
+one handshake, and its own exchanges raise its in-degree to the mean. Measured with 300 peers that
+enter by one within 1.5 s: after six walks of five steps each peer is known by at least 6 others one
+cycle later, at 11.2 connections per peer; after two walks of one step and an exchange by at least
+3, at 5.3; after ten cycles the degrees are the same (deviation 5.3 and 6.0), and longer walks
+change nothing.
 
-Deviation: Cyclon believes whatever it is told, and a few hostile peers own every view within some
-cycles. Here a message counts for as many entries as an exchange carries, what others send unasked
-replaces a few entries between two exchanges of one's own, and every second exchange goes to a peer
-of a sample that cannot be pushed aside (`defence.py`), which also enters the view. An exchange must
-stay a swap all the same, or peers fall out of all views: the reply says how many of the asker's
-entries were taken, and the asker gives up no more. A peer takes without that bound before its first
-cycle. Measured with 60 peers that enter by one within a second, one cycle later: with the bound
-alone 18 to 25 are in no general view, in-degrees deviate by 23; with both by 14, each is in three
-views or more; without any bound by 12.
+Deviation: Cyclon believes all that it is told, and a few hostile peers own every view within some
+cycles. Here a message counts for as many entries as an exchange carries, entries sent unasked
+replace only a few between two exchanges of this peer's own, and every second exchange goes to a
+peer of a sample that cannot be pushed aside (`defence.py`), which also enters the view. An exchange
+must stay a swap all the same, or peers fall out of all views: the reply says how many of the
+asker's entries were taken, and the asker gives up no more. A peer takes without that bound before
+its first cycle. Measured with 60 peers that enter by one within a second, one cycle later: with the
+bound alone 18 to 25 are in no general view, in-degrees deviate by 23; with both by 14, each is in
+three views or more; without any bound by 12.
 
-Deviation: some of those that others tell of may be nobody. A peer that found two such names within
-a minute takes in, and passes on, only peers that have spoken for themselves, until for two minutes
-no further one is found (`Informants` in `defence.py`); an honest network exchanges as the paper
+Deviation: some names that others tell of belong to no peer. A peer that found two such names within
+a minute takes in, and passes on, only peers that have spoken for themselves, until it has found no
+further one for two minutes (`Informants` in `defence.py`); an honest network exchanges as the paper
 says, at no cost. Measured with 10 to 30 % of all peers poisoning views of 5, 12 and 30 honest ones,
 21 runs: 3 to 47 % of the entries named nobody, and less than 2 % do now.
 
-Deviation: in Cyclon the end of a join walk takes the newcomer in on the walk's word. All peers are
-in the general overlay; of a topic's the walk may name any peer that is not, which would be sent the
-topic's events. So the end of a walk in a topic asks the newcomer for an exchange, and takes in what
-answers as a member. That costs a message more than the gift of an entry, and brings a view.
+Deviation: in Cyclon the end of a join walk takes the newcomer in on the walk's word. That is safe
+in the general overlay, which all peers are in; in a topic's the walk may name a peer that is no
+member and would be sent the topic's events. So the end of a walk in a topic asks the newcomer for
+an exchange, and takes it in if it answers as a member. That costs a message more than the gift of
+an entry, and brings a view.
 
-Deviation: a view holds a few peers of one address (`Crowds` there).
+Deviation: a view holds only a few peers of one address (`Crowds` in `defence.py`).
 
 Deviation: neither Cyclon nor TERA looks for a lost part of the network; both assume that the
 general overlay never splits for longer than views remember.
@@ -92,8 +93,8 @@ Descriptors: TypeAlias = Annotated[list[Descriptor], Meta(max_length=DESCRIPTORS
 MEMBERS_MAX = (1 << 32) - 1
 
 
-Members: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
-"""How many peers a topic has; what is heard of it is said again in adverts."""
+MemberCount: TypeAlias = Annotated[int, Meta(ge=0, le=MEMBERS_MAX)]
+"""How many peers a topic has, by an estimate that members pass on in exchanges and adverts."""
 
 
 class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
@@ -101,7 +102,7 @@ class OverlayNews(Struct, frozen=True, array_like=True, gc=False):
     converge), the best size estimate known and the fingerprint of recent events."""
 
     overlay: Counter = 0
-    size: Members = 0  # estimated members, 0 when nothing is known
+    size: MemberCount = 0  # estimated members, 0 when nothing is known
     size_ms: Counter = 0  # age of that estimate
     recent: Counter = 0  # fingerprint of what has been seen (protocol/recent.py)
 
@@ -118,12 +119,14 @@ class Advert(Struct, frozen=True, array_like=True, gc=False):
 
 
 AdvertList: TypeAlias = Annotated[list[Advert], Meta(max_length=LIST_MAX)]
-"""In the general overlay exchanges carry what their sender is subscribed to."""
+"""The topics of a sender, which ride on exchanges in the general overlay."""
 Riders: TypeAlias = Callable[[Contact], list[Advert]]
-"""What to send along to a peer that views are exchanged with."""
+"""The adverts to send along to a peer that views are exchanged with."""
 
 
 class ShuffleRequest(Message, frozen=True, tag=1):
+    """A view exchange: takes these entries, and answers with others."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
@@ -137,6 +140,8 @@ class ShuffleRequest(Message, frozen=True, tag=1):
 
 
 class ShuffleReply(Message, frozen=True, tag=2):
+    """Answers `ShuffleRequest` with entries of the asked peer's view."""
+
     topic: WireTopic
     tick: Counter
     descriptors: Descriptors
@@ -149,12 +154,16 @@ class ShuffleReply(Message, frozen=True, tag=2):
 
 
 class JoinRequest(Message, frozen=True, tag=3):
+    """Asks a member to let the sender into the overlay."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
 
 
 class JoinReply(Message, frozen=True, tag=4):
+    """Answers `JoinRequest` with a part of the member's view."""
+
     topic: WireTopic
     member: bool  # False: the asked peer is not in this overlay
     news: OverlayNews = NO_NEWS
@@ -163,6 +172,8 @@ class JoinReply(Message, frozen=True, tag=4):
 
 
 class JoinWalk(Message, frozen=True, tag=5):
+    """A random walk that brings a newcomer into the view of the peer at its end."""
+
     topic: WireTopic
     joiner: Contact
     steps: Annotated[int, Meta(ge=0, le=64)]
@@ -176,6 +187,8 @@ class JoinGift(Message, frozen=True, tag=6):
 
 
 class LeaveNotice(Message, frozen=True, tag=7):
+    """The sender is no member of the topic; of the general overlay: it leaves the network."""
+
     topic: WireTopic
 
 
@@ -241,20 +254,20 @@ _MET_MAX = 32
 _WORKED_MAX = 64
 """guess: peers remembered of those that spoke lately."""
 _HEARD_OF_MAX = 128
-"""guess: peers remembered that others told of. Of so many one in twenty is left after a crash of
-95 %, whereas a view of 20 and some thirty that spoke are all dead in one case of twelve."""
+"""guess: peers remembered that others told of. After a crash of 95 % some six of them are left,
+whereas a view of 20 and some thirty that spoke are all dead in one case of twelve."""
 _ASKED_MAX = 32
 """guess: peers remembered that were asked to let this one in."""
 _FAILED_MAX = 128
 """guess: peers remembered as silent when they were asked; all others are asked before them."""
 _EVERY_CYCLES = 4
-"""guess: how often one is remembered and one looked up. With 32 places, half of those
-remembered are still there after about 90 cycles."""
+"""guess: cycles between two times at which a neighbour is remembered and a remembered peer is asked
+for an exchange. With 32 places, half of the remembered are still there after about 90 cycles."""
 
 
 _ON_THEIR_WORD = 4
-"""guess: entries taken from others' requests and walks between two exchanges of one's own, half of
-what an exchange carries; an honest peer is asked about once in that time."""
+"""guess: entries taken from others' requests and walks between two exchanges of this peer's own,
+half of what an exchange carries; an honest peer is asked about once in that time."""
 _SAMPLES = 8
 """guess: places of the sample (`defence.py`); Brahms has about the cube root of all peers."""
 _SAMPLER = stream_of("cyclon.sampler")
@@ -299,7 +312,7 @@ class Cyclon:
     )
 
     def __init__(self, ctx: Context, topic: Topic, informants: Informants | None = None) -> None:
-        """`informants`: what all views of a peer share about those that they are told of."""
+        """`informants`: what all views of this peer know of the peers that others told of."""
         self._ctx = ctx
         self.topic = topic
         self.informants = informants if informants is not None else Informants(ctx)
@@ -308,15 +321,15 @@ class Cyclon:
         self.tick = 0
         self._contacts: dict[PeerId, Contact] = {}
         self._asked: dict[int, _Asked] = {}
-        # Peers that left lately, and until which cycle that counts.
         self._fillings = 0  # exchanges made because this peer had just joined
+        # Peers that left lately, and until which cycle that counts.
         self._gone: BoundedDict[PeerId, int] = BoundedDict(_GONE_MAX)
         # Newcomers that asked lately, and when: one that asks again starts no further walks.
         self._let_in: BoundedDict[PeerId, Millis] = BoundedDict(_LET_IN_MAX)
         self._sampler = Sampler(ctx.key(_SAMPLER ^ stream_of(topic), n) for n in range(_SAMPLES))
         self._formed = False  # this peer has begun its cycles here
         self._taken = 0  # entries, on others' word, since this peer's latest exchange
-        # Peers that others told of in times of doubt: they are asked whether they are there.
+        # Peers that others told of in times of doubt: they are pinged, and taken in if they answer.
         self._waiting: BoundedDict[PeerId, Contact] = BoundedDict(_WAITING_MAX)
         self._ask = stream_of(ASK, topic)
         self._answer = stream_of(ANSWER, topic)
@@ -359,9 +372,9 @@ class Cyclon:
         return [one for one in self._sampler.contacts() if one.peer not in self.peers]
 
     def _on_their_word(self, entries: int) -> int:
-        """How many of so many entries are taken that others sent unasked: half of what may still be
-        taken until this peer's next exchange, so that several askers have their own entry taken.
-        A view that is still forming takes what it gets, as many as one message may bring."""
+        """How many of `entries` that another peer sent unasked are taken: half of those that may
+        still be taken before this peer's next exchange, so that there is room for several askers.
+        A view that is still forming takes as many as one message may bring."""
         cyclon = self._ctx.config.cyclon
         if not self._ctx.config.defence.views:
             return entries
@@ -370,7 +383,7 @@ class Cyclon:
         return min(entries, (max(0, _ON_THEIR_WORD - self._taken) + 1) // 2)
 
     def neighbour(self, but: Collection[PeerId] = ()) -> Contact | None:
-        """One random neighbour, for a step of a walk that shall not go back to some."""
+        """One random neighbour, for a step of a walk that shall not go back to `but`."""
         left = [peer for peer in self.peers if peer not in but] if but else self.peers
         if left:
             return self._contacts[self._ctx.pick(_WALK, left)]
@@ -378,7 +391,7 @@ class Cyclon:
         return next((contact for contact in known if contact.peer not in but), None)
 
     def add(self, contact: Contact, age: int = 0) -> bool:
-        """Take a peer in where there is room; says whether the view changed."""
+        """Take a peer in where there is room; returns whether the view changed."""
         if (
             contact.peer == self._ctx.me.peer
             or len(self.peers) >= self._ctx.config.cyclon.view_size
@@ -396,8 +409,8 @@ class Cyclon:
         return Crowds(self._ctx, (self._contacts[peer] for peer in self.peers))
 
     def _fits(self, crowds: Crowds, contact: Contact) -> bool:
-        """Whether the view may hold one more of this address. To a peer that spoke for itself one
-        gives way that is only said to be where it is."""
+        """Whether the view may hold one more peer of this address. For a peer that spoke for itself
+        one is dropped whose address is only others' word."""
         if crowds.takes(contact):
             return True
         if not self.informants.is_proven(contact):
@@ -413,7 +426,7 @@ class Cyclon:
     def bury(self, peer: PeerId) -> None:
         """The peer said that it left: others' old entries must not bring it back."""
         self.remove(peer)
-        # An entry nobody renews ages out within about so many exchanges.
+        # Others' entries of a peer that is gone age out within about `view_size` exchanges.
         self._gone[peer] = self.tick + self._ctx.config.cyclon.view_size
 
     def welcome(self, contact: Contact) -> bool:
@@ -450,8 +463,8 @@ class Cyclon:
     def exchange(
         self, news: OverlayNews, topics_sample: list[int], riders: Riders | None = None
     ) -> None:
-        """Run one cycle: ask the oldest neighbour for an exchange, unless the last one has not even
-        left: this side is making more connections than it has time for."""
+        """Run one cycle: ask the oldest neighbour for an exchange, unless an earlier request has
+        not even left because this side is making too many connections."""
         self.tick += 1
         self._taken = 0
         self._formed = True
@@ -559,7 +572,7 @@ class Cyclon:
         # The asker itself comes last in its list, and is the only one that is there for sure.
         taken = self._on_their_word(len(message.descriptors))
         self._taken += taken
-        # In times of doubt the asker keeps what may not be taken after all.
+        # In times of doubt entries may be refused below, so the asker is to keep its own.
         kept = min(taken, 1) if self.informants.doubted else taken
         adverts = riders(sender) if riders is not None else []
         reply = ShuffleReply(
@@ -573,7 +586,7 @@ class Cyclon:
         entries = []
         for descriptor in self._believed(sender, received):
             contact = descriptor.contact
-            # Where a neighbour listens, only the neighbour itself can tell us anew.
+            # A neighbour's address is changed by that neighbour's own word alone.
             if contact.peer == sender.peer or contact.peer not in self.peers:
                 contacts[contact.peer] = contact
             age = descriptor.age
@@ -587,7 +600,7 @@ class Cyclon:
 
     def _believed(self, informant: Contact, received: Iterable[Descriptor]) -> list[Descriptor]:
         """The entries of another's message that count: in times of doubt (`defence.py`) those of
-        peers that have spoken for themselves. Of the rest some wait until they answer."""
+        peers that have spoken for themselves. Some of the others are pinged and wait."""
         informants, doubted = self.informants, self.informants.doubted
         wary = self._ctx.config.defence.views
         known = {self._ctx.me.peer, informant.peer, *self.peers}
@@ -615,7 +628,7 @@ class Cyclon:
                 self.add(contact)
 
     def _slots_to_send(self, key: int, wanted: int) -> list[int]:
-        """Which entries others are told of: in times of doubt those alone that are proven."""
+        """The entries that others are told of: in times of doubt only the proven ones."""
         if not self.informants.doubted:
             return rules.slots_to_send(key, len(self.peers), wanted)
         proven = [
@@ -666,9 +679,9 @@ class Cyclon:
             self.add(descriptor.contact, min(descriptor.age, rules.AGE_MAX))
 
     def fill_up(self, told: Contact, news: OverlayNews) -> None:
-        """After a join: where there is room, exchange views at once with one of those that `told`
-        told of, and then perhaps with another. It costs one connection, as a step of a walk does,
-        and brings more. In a crowd those that are asked first know few others themselves."""
+        """After a join: where there is room, exchange views at once with a peer that `told` named,
+        and then perhaps with another one. An exchange costs one connection, as a step of a walk
+        does, and brings more entries; in a crowd the first peers asked know few others."""
         others = [peer for peer in self.peers if peer != told.peer]
         missing = len(self.peers) < self._ctx.config.cyclon.view_size
         if others and missing and self._fillings < _FILLINGS_MAX:
@@ -682,7 +695,7 @@ class Cyclon:
             onward = self.neighbour()
             if onward is not None and onward.peer != message.joiner.peer:
                 left = message.steps
-                if self._ctx.config.defence.rates:  # no farther than this peer would have it go
+                if self._ctx.config.defence.rates:  # no farther than this peer's own walks go
                     left = min(left, max(1, self._ctx.config.cyclon.join_walk_steps))
                 walk = JoinWalk(message.topic, message.joiner, left - 1)
                 self._ctx.send(onward, walk)
@@ -738,12 +751,12 @@ class Entry:
         self._met: list[Contact] = []
         self._worked: BoundedDict[PeerId, Contact] = BoundedDict(_WORKED_MAX)
         self._failed: BoundedDict[PeerId, None] = BoundedDict(_FAILED_MAX)  # the latest last
-        self._asked: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MAX)  # may answer yet
+        self._asked: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MAX)  # answers may still come
         self._heard_of: BoundedDict[PeerId, Contact] = BoundedDict(_HEARD_OF_MAX)
         self._pause_ms = _PAUSE_FIRST_MS
         self._asks = 0  # since this peer last had a neighbour
         self._serial = 0
-        self._usual = 0  # peers in the view, at best and not long ago
+        self._usual = 0  # the most peers lately in the view; falls by one in each cycle
 
     @property
     def hopeful(self) -> bool:
@@ -752,7 +765,7 @@ class Entry:
 
     @property
     def needs_any(self) -> bool:
-        """Whether there are so few neighbours that they may be all there is of an island."""
+        """Whether there are so few neighbours that they may know no other peer."""
         return len(self._view.peers) < _THIN
 
     def enter(self, contacts: tuple[Contact, ...]) -> None:
@@ -782,8 +795,8 @@ class Entry:
         self._view.ask_to_join(contact)
 
     def _candidates(self) -> list[Contact]:
-        """Some peers to ask: any of those that are known and were not silent; else any of those
-        only heard of; else those that have been silent for longest."""
+        """Some peers to ask: known ones that were not silent; if they are too few, some that others
+        told of; then the ones that have been silent for longest."""
         ctx, known = self._ctx, self._forgotten()
         chosen: list[Contact] = []
         untried = [contact for contact in known if contact.peer not in self._failed]
@@ -816,7 +829,7 @@ class Entry:
                 self._heard_of.renew(contact.peer, contact)
 
     def on_peer_failed(self, peer: PeerId) -> None:
-        """A peer is lost, or owes an answer: if it was asked to let this one in, ask another."""
+        """A peer is lost, or has not answered: if it was asked to let this one in, ask another."""
         self._heard_of.pop(peer, None)
         if peer in self._given or peer in self._worked or any(m.peer == peer for m in self._met):
             self._failed.renew(peer, None)
@@ -840,7 +853,7 @@ class Entry:
         self._pause_ms = _PAUSE_FIRST_MS
 
     def run_cycle(self, cycle: int) -> None:
-        """Remember a neighbour, and look up a known peer that the view has forgotten."""
+        """Remember a neighbour, and exchange views with a known peer that the view has lost."""
         self._usual = max(len(self._view.peers), self._usual - 1)
         due = (cycle + self._ctx.number) % _EVERY_CYCLES == 0
         if due:

@@ -40,7 +40,7 @@ class Again(Message, frozen=True, tag=34):
     number: Number
     hops: Hops
     first: Part  # of the event's topics
-    prev: Digest  # this and the signature are other ones in each of the topics
+    prev: Digest  # this and the signature differ from topic to topic
     signature: Signature
 
 
@@ -48,6 +48,7 @@ _GROUPS_MAX = 64
 """guess: events of several topics on their way at once."""
 _PEERS_MAX = 64
 _WAITING_MAX = 16
+"""guess, both: links of a member in all topics of an event, and a few of its topics."""
 
 GroupKey: TypeAlias = tuple[PeerId, int, Topic, int]
 """Publisher, incarnation, and the first of an event's topics with its number there."""
@@ -80,7 +81,7 @@ class MultiTopic:
     # --- sending --------------------------------------------------------------------------------
 
     def push(self, to: Contact, message: Payload) -> None:
-        """Send an event of several topics, by reference where its payload is already."""
+        """Send an event of several topics, by reference if the peer has its payload already."""
         if self.crosses(to, message.run):
             self._ctx.send(to, message)
         else:
@@ -104,7 +105,7 @@ class MultiTopic:
         return False
 
     def crosses(self, to: Contact, run: Run) -> bool:
-        """Note that a payload goes to a peer; says whether it had not been there yet."""
+        """Note that a payload goes to a peer; returns whether the peer lacked it."""
         group = self._group(_key_of(run))
         if to.peer in group.crossed:
             return False
@@ -126,7 +127,7 @@ class MultiTopic:
         return waiting
 
     def resolve(self, sender: Contact, message: Again) -> Run | None:
-        """The run that a reference means, or None while it is not there."""
+        """The run that a reference means, or None while its payload has not come."""
         first = message.first
         group = self._group((message.publisher, message.incarnation, first.topic, first.number))
         if len(group.crossed) < _PEERS_MAX:
@@ -140,7 +141,7 @@ class MultiTopic:
         )
 
     def resolve_routed(self, run: Run) -> Run | None:
-        """A run that was routed without its payload, with it."""
+        """A run that was routed without its payload, completed; None if that is not here."""
         if not run.parts:
             return None
         group = self._groups.get(_key_of(run))
@@ -191,5 +192,5 @@ def _reference(message: Payload) -> Again:
 
 
 def without_payload(run: Run) -> Run:
-    """For a peer that has the payload already."""
+    """The run as it is sent to a peer that has the payload already."""
     return replace(run, payloads=(b"",))

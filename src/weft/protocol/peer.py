@@ -98,17 +98,17 @@ from weft.store.interface import Store
 CYCLE = "cycle"
 _PHASE = stream_of("peer.phase")
 _FILLING_CYCLES = 1
-"""By then a newcomer's view is its cycles' business."""
+"""guess: after so many cycles the usual exchanges fill a newcomer's view."""
 _OLDEST = 2
-"""guess: neighbours looked at when one other is gone."""
+"""guess: neighbours pinged when another peer is gone."""
 _FEW_TOPICS = 16
-"""guess: topics whose members are looked at when peers die in numbers."""
+"""guess: topics whose members are pinged when many peers die at once."""
 _LOOKED_AT_MAX = 64
-"""guess: peers looked at then."""
+"""guess: peers pinged then."""
 _WALKS: tuple[type, ...] = (JoinWalk,)
 _WALKS_MAX, _WALKS_MS = 64, 1_000
-"""guess: walks of one kind that a full view's neighbour may send or pass on to another in so long;
-where 400 peers enter at once by one, that one sends some 40 to each neighbour."""
+"""guess: walks that this peer takes from one neighbour in so long, if its view is full; where 400
+peers enter at once by one, that peer sends some 40 to each neighbour."""
 
 
 class Peer:
@@ -217,8 +217,8 @@ class Peer:
         }
 
     def _paced(self, handler: Handler) -> Handler:
-        """A walk costs its sender one message and others many, so each peer has its share. Among
-        few peers all walks go over few links: what neighbours may send together stays the same."""
+        """Take a message only within its sender's share: a walk costs its sender one message and
+        other peers many. With few neighbours, which bring all walks, each share is larger."""
         quota: Quota[PeerId] = Quota(_WALKS_MAX, _WALKS_MS)
 
         def handle(sender: Contact, message: Message) -> None:
@@ -290,7 +290,7 @@ class Peer:
         return self.routing.members(topic)
 
     def newest_version(self, topic: Topic) -> TopicVersion | None:
-        """Of an owned topic, as far as this peer knows; None: it knows of no owner."""
+        """The newest version of an owned topic that this peer knows; None: it knows of no owner."""
         return self._delivery.newest_version(topic)
 
     def levels(self, topic: Topic) -> list[Topic]:
@@ -299,8 +299,8 @@ class Peer:
         return self._delivery.levels(topic)
 
     def too_large(self, topic: Topic, wrapped: bytes, origin: Topic | None = None) -> str:
-        """Why an event, as it travels with its headers, is larger than any may be in a topic; empty
-        if it is not. `origin`: the sub-topic that it climbs from."""
+        """Why an event, `wrapped` with its headers, is too large for a topic; empty if it is not.
+        `origin`: the sub-topic that it climbs from."""
         return self._delivery.too_large(topic, wrapped, origin)
 
     def handle(self, fact: Input, now: Millis) -> list[Effect]:
@@ -317,7 +317,7 @@ class Peer:
         effects = ctx.take_effects()
         if effects:
             self.liveness.sent(effects)
-            # What that wishes for itself, such as a timer, it has put out after the others.
+            # Liveness may have put out effects of its own, such as a timer.
             effects += ctx.take_effects()
         return effects
 
@@ -385,7 +385,7 @@ class Peer:
 
     def _on_ping(self, sender: Contact, message: Ping) -> None:
         self.liveness.on_ping(sender, message)
-        if self._entry.needs_any:  # a peer that looks for this one is as good as any
+        if self._entry.needs_any:  # any peer that speaks may be a neighbour then
             was_isolated = self.isolated
             self.general.welcome(sender)
             if was_isolated and not self.isolated:
@@ -473,8 +473,8 @@ class Peer:
             self._look_around()
 
     def _look_around(self) -> None:
-        """A peer died, or may have: see whether its death is the only one. If peers die in numbers,
-        see which others are left: those linked, those in the views."""
+        """A peer died, or may have: ping others to see whether it is the only one. If many die at
+        once, ping all linked peers and those in the views."""
         if not self.liveness.many_lost:
             self.liveness.look_at(self.general.oldest(_OLDEST))
             return
@@ -507,8 +507,7 @@ class Peer:
         self._look_around()
 
     def _heal_view(self) -> None:
-        """Peers that this one is linked to live: where the general view lacks peers, they are as
-        good as any."""
+        """Fill the general view with peers that this one is linked to, since they live."""
         for peer, watch in self.liveness.watched.items():
             if not self.liveness.doubts(peer):
                 self.general.add(watch.contact)
@@ -545,7 +544,8 @@ class Peer:
             self.publishing.publish(token, topic, proven.run, self.isolated, climbs)
 
     def is_alone_in(self, topic: Topic) -> bool:
-        """Whether what this peer spreads in a topic goes to no other peer, as far as it knows."""
+        """Whether events that this peer spreads in a topic reach no other peer, as far as it
+        knows."""
         if self.isolated and not self.routing.members(topic):
             return True
         return not self.routing.reaches_others(topic)

@@ -6,34 +6,34 @@ is forgotten and the next one tried. The publisher always learns the outcome.
 
 An event waits, up to a deadline, while there may be a subscriber that could get it: while this peer
 has no neighbours at all, after several access points in a row turned out stale, and after a lookup
-that went astray, which says nothing about subscribers. Only a lookup that came to its end without
-finding anybody does, and very many peers in a row that live and refuse the event. (After a crash of
-many peers the tables are full of stale access points, and walks die on the way, while the
-subscribers that are left know each other again within seconds.)
+that went astray, which says nothing about subscribers. It ends without a subscriber only if a
+lookup came to its end and found nobody, or if very many live peers in a row refused the event.
+(After a crash of many peers the tables are full of stale access points, and walks die on the way,
+while the remaining subscribers know each other again within seconds.)
 
 Deviation: the paper discards an event whose lookup finds nobody; here the caller is told.
 
-An access point may lie: it says that it took the event, and drops it. So once the first has the
-event, further ones are looked up, away from those known, and asked whether it has come to them
-(`RouteCheck`: numbers, no payload), as they are about all later events of the topic; it counts as
-delivered when two have it, if there are two. One that still lacks it after it should have spread
-gets it, and spreads it, one at a time; where that helps, it is the first for later events. A few
-seconds later others yet are asked, and again. If peers were lost
-about that time, or if no second one has said that it has the event, those that took it may have
-been all that was left in this part of the network, liars or about to crash: others are asked three
-more times, until some minutes later, and for as long as members hold events. The same holds if a
-round of questions brought no word, or if one that lacked the event has not said since that it has
-it: questions, walks and answers get lost, and liars are left. What was not answered is asked again
-with the next round. In a small topic liars may be most of those that say that they are in it. So
-from the second round on all that are known are asked, and others looked for, until twenty have the
-event or a lookup finds nobody else: fewer than twenty liars are not all that a publisher asks.
+An access point may lie: it says that it took the event, and drops it. So once the first access
+point has the event, others are looked up and asked whether it has come to them (`RouteCheck`:
+numbers, no payload), as they are about all later events of the topic; the event counts as delivered
+when two have it, if two can be found. An access point that still lacks the event after it should
+have spread is sent it, one at a time, and spreads it; if that helps, later events go there first. A
+few seconds later still others are asked, and again. If peers were lost about that time, or if no
+second access point has said that it has the event, those that took it may be liars, or all that was
+left in this part of the network: others are asked three more times, until some minutes later, and
+for as long as members hold events. The same holds if a round of questions brought no answer, or if
+an access point that lacked the event has not said since that it has it: questions, walks and
+answers get lost. A question without an answer is repeated in the next round. In a small topic most
+of the peers that say that they are in it may be liars. So from the second round on all known access
+points are asked, and others looked for, until twenty have the event or a lookup finds nobody else:
+a publisher then asks more peers than there are liars, if those are fewer than twenty.
 
 A publisher need not wait for an answer before it publishes more. Runs go to the same access point
-in their order; if that fails, all that it has not taken go to the next one, in their order.
+in their order; if that fails, all runs that it has not taken go to the next one, in their order.
 
-In a hierarchy many a level above has no subscribers, and a lookup that finds nobody is the
-dearest. So events that climb to a level where nobody was found just now wait a little for each
-other, and one lookup serves them all. None is given up: a peer that subscribes meanwhile is found.
+In a hierarchy many of the upper levels have no subscribers, and a lookup that finds nobody costs
+most. So events that climb to a level where nobody was found just now wait a little for each other,
+and one lookup serves them all. None is given up: a peer that subscribes meanwhile is found.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AVOID_MAX = 8
 """guess: stale access points named in a lookup."""
 
 Numbers: TypeAlias = Annotated[list[Counter], Meta(max_length=LIST_MAX)]
-"""Of the first events of runs."""
+"""The numbers of the first events of runs."""
 
 
 class RouteEvent(Message, frozen=True, tag=14):
@@ -70,6 +70,8 @@ class RouteEvent(Message, frozen=True, tag=14):
 
 
 class RouteResult(Message, frozen=True, tag=15):
+    """Answers `RouteEvent`: whether the member took the run."""
+
     topic: WireTopic
     incarnation: Counter
     number: Counter  # of the run's first event
@@ -102,7 +104,7 @@ _ACCEPTED = 2
 """guess: access points that must have an event, where as many are known."""
 OTHERS = 3
 """guess: access points beside the first. Where 30 % of all peers are hostile and say that they are
-one, all four are in one case of 120."""
+access points, all four are hostile in one case of 120."""
 _CHECK_MS = 50
 """guess: questions to the others are gathered for so long, as announcements are."""
 _SPREAD_MS = 300
@@ -111,13 +113,13 @@ tree (measured: 99th percentile 0.6 s in place of 0.2)."""
 _AGAIN_MS = 5_000
 """guess: after so long events are shown to other access points …"""
 _AGAIN_TIMES = 2
-"""guess: … so often: then one case of 170,000 is left."""
+"""guess: … so often; then all that were asked are hostile in one case of 170,000."""
 _LOSS_MS = 120_000
-"""guess: a peer that was lost so shortly before may come back, as members hold events so long …"""
+"""guess: if a peer was lost so shortly before an event, others may have been out of reach …"""
 _LATER_MS = 30_000
 """guess: … so others are asked after so long, then after twice and four times as much …"""
 _LATER_TOGETHER_MS = 10_000
-"""guess: … and for events of so long at once."""
+"""guess: … and for the events of so long a time at once."""
 _LATER_TIMES = 3
 """guess: the last time 220 s after the event; a cut of 100 s is over by then. Where members hold
 events for longer, so does this."""
@@ -128,7 +130,7 @@ _WIDE_TIMES = 4
 _AGAIN_RUNS = 256
 """guess: runs of one topic that others are asked about; a second of a publisher at full speed …"""
 _AGAIN_BYTES = 4 << 20
-"""guess: … and so much of payloads, as members hold."""
+"""guess: … and bytes of their payloads, as many as members hold."""
 _ROUTES_MAX = 4_096
 """guess: access points remembered for topics published to lately. With 256, a gateway of 1,000
 sensors looked each of them up again for each event, and had its receipts after 5.5 s (now 0.7)."""
@@ -137,19 +139,19 @@ _REST_MS = 500
 _REST_MS_MAX = 5_000
 """guess: the longest such pause."""
 _CROWDED = "too many publishes were waiting"
-_ISOLATED = "this peer met no other in time"
+_ISOLATED = "this peer met no other peer in time"
 _LEFT = "this peer left the network"
-_LATE = "no access point took it in time"
+_LATE = "no subscriber that this peer could find took it in time"
 _REFUSED = (
     "the topic's peers did not take it, though they were reached: its owners may not let this peer "
-    "publish, and where they choose their publishers one needs a store"
+    "publish, and where they choose their publishers a publisher needs a store"
 )
 _REFUSED_MAX = 16
-"""guess: with four of them between pauses, an event was refused for 3.5 s; where members refuse it
-for its publisher's sake (history), they all do."""
+"""guess: refusals after which an event is given up; with four attempts between pauses they take
+3.5 s. Members that do not let its publisher publish (history) all refuse it."""
 _ROUNDS = 2
-"""guess: so often all access points that can be found refuse an event before its publisher is told;
-half a second lies between."""
+"""guess: how often all access points that can be found must refuse an event before its publisher is
+told; half a second lies between."""
 _GATHER_MS = 1_000
 """guess: how long after a lookup that found nobody the next one for events that climb begins."""
 
@@ -157,9 +159,8 @@ _GATHER_MS = 1_000
 def answer_check(
     ctx: Context, sender: Contact, message: RouteCheck, recent: Recent | None, entering: bool
 ) -> None:
-    """What a peer answers to a publisher outside of the topic that asks whether its runs have come
-    here. `recent`: None if this peer is no member. A member that is `entering` cannot say yet what
-    it lacks."""
+    """Answer a publisher outside of the topic that asks whether its runs have come here. `recent`:
+    None if this peer is no member. A member that is `entering` cannot say yet what it lacks."""
     topic, life = message.topic, message.incarnation
     if recent is None:
         ctx.send(sender, RouteKnown(topic, life, [], [], False))
@@ -206,9 +207,9 @@ class _Pending:
         self.contact: Contact | None = None  # the access point it waits for
         self.sent = 0
         self.queued = False  # the publisher was told that it waits
-        self.refused = 0  # by peers that live
+        self.refused = 0  # how many live peers refused it
         self.reason = ""  # that one of them gave
-        self.rounds = 0  # in which all that could be found gave one
+        self.rounds = 0  # in which all access points that could be found gave a reason
         self.rest_ms = _REST_MS
         self.accepted: dict[PeerId, Contact] = {}  # access points that say that they have it
 
@@ -223,14 +224,14 @@ class _Shown:
     def __init__(self, run: Run, now: Millis) -> None:
         self.run = run
         self.since = now  # it is on its way
-        self.due = now + _AGAIN_MS  # then still others are looked for
-        self.times = 0  # that this was done …
-        self.later = 0  # … and that it was put off for long
-        self.lacked: dict[PeerId, None] = {}  # that did not have it when they were asked
-        self.given: dict[PeerId, None] = {}  # of these, that were sent it in this round
-        self.gave = now  # when one was sent it last
-        self.heard = False  # one has spoken of it since others were last looked for
-        self.said: dict[PeerId, None] = {}  # that say that they have it
+        self.due = now + _AGAIN_MS  # when still others are looked for
+        self.times = 0  # how often this was done …
+        self.later = 0  # … and how often it was put off for long
+        self.lacked: dict[PeerId, None] = {}  # peers that did not have it when they were asked
+        self.given: dict[PeerId, None] = {}  # of these, the ones that were sent it in this round
+        self.gave = now  # when a peer was sent it last
+        self.heard = False  # an answer about it came since others were last looked for
+        self.said: dict[PeerId, None] = {}  # peers that say that they have it
 
     def go_on(self, due: Millis) -> None:
         """One more round of questions begins; the next one is due then."""
@@ -241,7 +242,7 @@ class _Shown:
 
     @property
     def is_lacked(self) -> bool:
-        """Whether one that did not have it has not said since that it has."""
+        """Whether a peer that did not have it has not said since that it has."""
         return not self.lacked.keys() <= self.said.keys()
 
 
@@ -253,10 +254,10 @@ class _Other:
     def __init__(self, contact: Contact) -> None:
         self.contact = contact
         self.to_ask: dict[int, None] = {}  # numbers of runs
-        self.to_ask_again: dict[int, None] = {}  # that may be on their way to it
-        self.unanswered: dict[int, None] = {}  # it was asked about these
-        self.newest = 0  # of the runs that it has
-        self.newest_then = 0  # when it was last looked at whether this moves
+        self.to_ask_again: dict[int, None] = {}  # of runs that may be on their way to it
+        self.unanswered: dict[int, None] = {}  # of runs that it was asked about
+        self.newest = 0  # the highest number of the runs that it has
+        self.newest_then = 0  # the same when a run was last put off for it
 
 
 class _Doubted:
@@ -269,20 +270,20 @@ class _Doubted:
 
     def __init__(self) -> None:
         self.others: dict[PeerId, _Other] = {}  # the latest few are asked about each run at once
-        self.found = 0  # of late …
-        self.wanted = OTHERS  # … of so many
-        self.due: Millis | None = None  # when others yet are looked for
-        self.seeking = False
-        self.rests = False  # nobody else was found just now
-        self.exhausted = False  # since there is nobody else, as far as lookups tell
-        self.asking = False  # a timer is set
-        self.asking_again = False
+        self.found = 0  # others found in this round …
+        self.wanted = OTHERS  # … of those wanted
+        self.due: Millis | None = None  # when still others are looked for
+        self.seeking = False  # a lookup for them is under way
+        self.rests = False  # the last lookup found too few, so no further one is begun
+        self.exhausted = False  # there is nobody else, as far as lookups tell
+        self.asking = False  # the timer for questions is set
+        self.asking_again = False  # and the one for questions that were put off
         self.runs: BoundedDict[int, _Shown] = BoundedDict(_AGAIN_RUNS)  # by number
-        self.bytes = 0  # of these
-        self.used: BoundedDict[PeerId, None] = BoundedDict(KNOWN_MAX + AVOID_MAX)
+        self.bytes = 0  # of these runs
+        self.used: BoundedDict[PeerId, None] = BoundedDict(KNOWN_MAX + AVOID_MAX)  # to be avoided
 
     def show(self, run: Run, now: Millis) -> None:
-        """One more run; the oldest give way."""
+        """Ask about one more run; for want of room the oldest are dropped."""
         gone = self.runs.put(run.first, _Shown(run, now))
         self.bytes += run.size
         if gone is not None:
@@ -305,8 +306,8 @@ class _Doubted:
             other.unanswered.pop(run.first, None)
 
     def release(self) -> bool:
-        """Nobody else was found: those that were asked about earlier runs alone, and gave way, may
-        be found again. Else the liars among all would be the only ones asked about a new run."""
+        """Nobody else was found: access points that were asked about earlier runs only, and dropped
+        since, may be found again, or only liars might be left. Returns whether there are any."""
         runs = self.runs.values()
         idle = [peer for peer in self.used if peer not in self.others]
         again = [peer for peer in idle if any(peer not in shown.said for shown in runs)]
@@ -315,8 +316,8 @@ class _Doubted:
         return bool(again)
 
     def admit(self, contact: Contact) -> _Other:
-        """One more to ask; the one that was asked longest gives way. One that owes an answer does
-        so after those, and one that lacks a run at last: it is asked again soon."""
+        """Ask one more access point. For want of room the one known for longest is dropped; one
+        that owes an answer only after those, and one that lacks a run last."""
         self.used.renew(contact.peer, None)
         self.others.pop(contact.peer, None)
         while len(self.others) >= KNOWN_MAX:
@@ -326,17 +327,17 @@ class _Doubted:
         return other
 
     def lose(self, peer: PeerId) -> None:
-        """One that is gone makes room; if it comes back, a lookup finds it."""
+        """An access point is gone; if it comes back, a lookup may find it again."""
         if self.others.pop(peer, None) is not None:
             self.used.pop(peer, None)
 
     def _stays(self, peer: PeerId) -> int:
-        """How much there is to learn of one that is asked."""
+        """How much there is still to learn of an access point: 0, 1 or 2."""
         other = self.others[peer]
         return 2 if other.to_ask_again or self.lacked_by(peer) else int(bool(other.unanswered))
 
     def lacked_by(self, peer: PeerId) -> list[int]:
-        """The runs that this one did not have, and has not said since that it has."""
+        """The runs that an access point did not have, and has not said since that it has."""
         runs = self.runs.items()
         return [one for one, shown in runs if peer in shown.lacked and peer not in shown.said]
 
@@ -354,14 +355,14 @@ class Publishing:
         self._pending: dict[tuple[Topic, int], _Pending] = {}
         self._by_lookup: dict[int, list[tuple[Topic, int]]] = {}
         self._lookup_of: dict[Topic, int] = {}
-        self._narrow: set[int] = set()  # lookups that passed over those that failed lately
+        self._narrow: set[int] = set()  # lookups that avoided access points that failed lately
         self._routes: BoundedDict[Topic, Contact] = BoundedDict(_ROUTES_MAX)
-        self._took: BoundedDict[Topic, PeerId] = BoundedDict(_ROUTES_MAX)  # the latest event
+        self._took: BoundedDict[Topic, PeerId] = BoundedDict(_ROUTES_MAX)  # took an event last
         self._doubted: BoundedDict[Topic, _Doubted] = BoundedDict(_ROUTES_MAX)
-        self._doubts: dict[int, Topic] = {}  # lookups for these
-        self._again: dict[int, Topic] = {}  # timers of these
+        self._doubts: dict[int, Topic] = {}  # lookups for other access points
+        self._again: dict[int, Topic] = {}  # timers of the next round of questions
         self._checks: dict[int, Topic] = {}  # timers of questions to other access points
-        self._checks_again: dict[int, Topic] = {}  # of those that lacked something
+        self._checks_again: dict[int, Topic] = {}  # timers of questions that were put off
         self._isolated: dict[tuple[Topic, int], None] = {}
         # Access points that failed lately.
         self._stale: BoundedDict[Topic, BoundedDict[PeerId, None]] = BoundedDict(_ROUTES_MAX)
@@ -426,7 +427,7 @@ class Publishing:
                 self._finish(pending, "dropped", None, _ISOLATED)
 
     def close(self) -> None:
-        """This peer leaves: what is still on its way is given up."""
+        """This peer leaves: runs that are still on their way are given up."""
         for pending in list(self._pending.values()):
             self._finish(pending, "dropped", None, _LEFT)
 
@@ -451,7 +452,7 @@ class Publishing:
             self._look_up(pending.topic, [key])
 
     def _look_up(self, topic: Topic, keys: list[tuple[Topic, int]]) -> None:
-        """For these events, and for those that are gathering for the same topic."""
+        """Begin a lookup for these events, and for those that gather for the same topic."""
         gathered = self._lookup_of.pop(topic, None)
         if gathered is not None:
             del self._gathering[gathered]
@@ -465,7 +466,7 @@ class Publishing:
         self._by_lookup[number] = keys
 
     def _may_gather(self, topic: Topic) -> bool:
-        """Whether an event may wait: nobody was found just now, and there is room for many."""
+        """Whether an event may wait: a lookup found nobody just now, and few events wait."""
         found_nobody = self._nobody.get(topic)
         if found_nobody is None or self._ctx.now - found_nobody >= _GATHER_MS:
             return False
@@ -481,8 +482,8 @@ class Publishing:
             self._routes[done.topic] = done.contacts[0]
         else:
             self._nobody.renew(done.topic, self._ctx.now)
-        # With nobody else there, those that failed lately get another chance; also if they have
-        # taken another run meanwhile and are not stale any more.
+        # If nobody else was found, access points that failed lately are tried once more; also if
+        # they have taken another run meanwhile, so that they are not noted as stale any more.
         narrow = done.lookup in self._narrow
         self._narrow.discard(done.lookup)
         again = not done.contacts and (self._stale.pop(done.topic, None) is not None or narrow)
@@ -518,7 +519,7 @@ class Publishing:
     # --- access points that lie -------------------------------------------------------------------
 
     def _doubt(self, pending: _Pending, taker: Contact) -> None:
-        """One says that it has the run: ask others, and look for them."""
+        """An access point says that it has the run: ask others, and look for some."""
         if not self._ctx.config.defence.access:
             return
         doubted = self._doubted.get(pending.topic)
@@ -547,7 +548,7 @@ class Publishing:
             self._checks[self._set_timer(_CHECK_MS, topic)] = topic
 
     def _ask_others(self, topic: Topic) -> None:
-        """Have the latest runs come to them? That costs numbers, and no payload."""
+        """Ask the others whether the latest runs have come to them."""
         doubted = self._doubted.get(topic)
         if doubted is None:
             return
@@ -560,7 +561,7 @@ class Publishing:
                 self._ctx.send(other.contact, RouteCheck(topic, self._ctx.incarnation, page))
 
     def _ask_again(self, topic: Topic) -> None:
-        """By now the first access point has spread what they lacked."""
+        """Ask again about runs that others lacked: by now the first access point spread them."""
         doubted = self._doubted.get(topic)
         if doubted is not None:
             doubted.asking_again = False
@@ -594,8 +595,8 @@ class Publishing:
         self._on_lacking(topic, doubted, other, message.lacking)
 
     def _note_spread(self, topic: Topic, doubted: _Doubted, number: int, taker: PeerId) -> None:
-        """One says that a run has come to it. If it lacked the run until another one was given it,
-        that one spreads what it takes, and the first one did not: later events go there."""
+        """An access point says that a run has come to it. If it lacked the run until this peer sent
+        it to another one, that one spreads events, and the first did not: later events go there."""
         shown = doubted.runs.get(number)
         if shown is not None and shown.given and taker in shown.lacked and taker not in shown.said:
             other = doubted.others.get(next(reversed(shown.given)))
@@ -606,8 +607,8 @@ class Publishing:
     def _on_lacking(
         self, topic: Topic, doubted: _Doubted, other: _Other, lacking: list[int]
     ) -> None:
-        """What this one lacks though it has later runs, or though nothing more comes, did not
-        spread; else it may be queued on its way."""
+        """A run that an access point lacks though it has later ones, or though nothing has come to
+        it for a while, did not spread, and is sent to it; any other may be on its way."""
         moves = other.newest != other.newest_then
         pause_ms = _SPREAD_MS
         for number in lacking:
@@ -641,7 +642,7 @@ class Publishing:
             self._doubts[self._routing.find(topic, doubted.used)] = topic
 
     def _doubt_later(self, topic: Topic, doubted: _Doubted) -> None:
-        """Wait for the time at which others yet are looked for, unless one waits for it already."""
+        """Set the timer of the next round of questions, unless an earlier one is set."""
         due = min(shown.due for shown in doubted.runs.values())
         if doubted.due is None or due < doubted.due:
             doubted.due = due
@@ -666,7 +667,7 @@ class Publishing:
         self._conclude_all(topic)
 
     def _show_again(self, topic: Topic) -> None:
-        """Time for other access points; if there are none, those known are good enough."""
+        """The next round of questions: ask, and look for other access points."""
         doubted, now = self._doubted.get(topic), self._ctx.now
         if doubted is None or doubted.due is None or doubted.due > now:
             return
@@ -696,7 +697,7 @@ class Publishing:
         if times < _AGAIN_TIMES:
             return now + _AGAIN_MS
         if not enough and times < _AGAIN_TIMES + _WIDE_TIMES:
-            return now + _AGAIN_MS + -now % _AGAIN_MS  # runs of so long at once
+            return now + _AGAIN_MS + -now % _AGAIN_MS  # together with runs of the same time
         if enough and self._is_sure(shown, doubted):
             return now + _AGAIN_MS if times == _AGAIN_TIMES else None
         held_until = shown.since + self._ctx.config.dissemination.recent_ms
@@ -713,8 +714,8 @@ class Publishing:
         return told and asked and self._lost_ms <= shown.since - _LOSS_MS
 
     def _ask_open(self, topic: Topic, doubted: _Doubted, wide: list[int]) -> None:
-        """Ask the others again about what they owe an answer for, or lacked: questions, answers
-        and what they were sent may be lost. About the `wide` runs all are asked."""
+        """Ask the others again about runs that they have not answered for, or lacked: questions,
+        answers and runs may be lost. About the `wide` runs all are asked."""
         for other in doubted.others.values():
             peer = other.contact.peer
             unsaid = [number for number in wide if peer not in doubted.runs[number].said]
@@ -737,8 +738,8 @@ class Publishing:
             self._finish(pending, "delivered", next(iter(pending.accepted.values())))
 
     def _route_event(self, to: Contact, pending: _Pending, anew: bool) -> RouteEvent:
-        """An event of several topics goes to an access point with its payload once; `anew`: what
-        was sent before may be lost."""
+        """An event of several topics goes to an access point with its payload once; `anew`: the
+        payload may have been lost, so it is sent again."""
         run = pending.run
         if not run.parts or self._multi_topic.crosses(to, run) or anew:
             return RouteEvent(pending.topic, run)
@@ -809,15 +810,15 @@ class Publishing:
                 self._retry(pending)
 
     def on_peer_doubted(self, peer: PeerId) -> None:
-        """An access point owes its answer: another one will do, and an event that comes twice is
-        known."""
+        """An access point has not answered in time: try another one. An event that reaches the
+        topic twice is recognised there."""
         for pending in list(self._pending.values()):
             if pending.contact is not None and pending.contact.peer == peer:
                 self._retry(pending)
 
     def _retry_behind(self, failed: _Pending) -> None:
-        """What waits for the same access point behind a run that it did not take goes with it to
-        the next one, so that the order stays."""
+        """Runs that wait for the same access point behind a run that it did not take go with it to
+        the next one, so that their order stays."""
         stale = failed.contact
         self._retry(failed)
         for pending in list(self._pending.values()):
@@ -827,7 +828,7 @@ class Publishing:
 
     def _retry(self, pending: _Pending) -> None:
         """The access point was stale: forget it and look for another."""
-        if pending.accepted:  # one has it, and others do not answer
+        if pending.accepted:  # an access point has it, and others do not answer
             self._finish(pending, "delivered", next(iter(pending.accepted.values())))
             return
         stale = pending.contact
@@ -863,7 +864,7 @@ class Publishing:
         pending.rest_ms = min(2 * pending.rest_ms, _REST_MS_MAX)
 
     def _on_refused_by_all(self, pending: _Pending) -> None:
-        """Every access point that could be found refused the event, with a reason. They are asked
+        """Every access point that could be found refused the event, with a reason. All are asked
         once more, since news that the publisher is allowed may be on its way to them."""
         pending.rounds += 1
         if pending.rounds < _ROUNDS:
@@ -872,7 +873,8 @@ class Publishing:
             self._finish_refused(pending)
 
     def _finish_refused(self, pending: _Pending) -> None:
-        """Peers that live did not take the event: for the reason that they gave, if they did."""
+        """Live peers did not take the event: tell the publisher, with their reason if they gave
+        one."""
         if pending.reason:
             self._finish(pending, "refused", None, pending.reason)
         else:

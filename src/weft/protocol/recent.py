@@ -3,46 +3,47 @@
 Per life of a publisher (its incarnation) a member knows a floor, up to which it has seen all, and
 the stretches of numbers it has seen above. That makes "have I seen this?" cheap and bounded. Runs
 of events are held as they came for a while, so that a member that missed one can ask any other for
-it. Nothing here goes event by event: what is noted, held, compared and let go of is a run.
+it. Members note, hold, compare and let go of whole runs, never of single events.
 
 Nothing is noted that its publisher has not signed (`documents/run.py`): no life, no number, no
 floor. So a number that was seen can only have been claimed by its publisher, and knowing an event
 by its number is knowing it by its content. A copy that differs from the held run of its number is
-looked at again (`judge`): either it is forged, or its publisher has signed two different things,
-and both signatures are the proof of it.
+verified (`judge`): either it is forged, or its publisher has signed two different things, and both
+signatures are the proof of it.
 
 A run that comes over its publisher's own connection, where TLS proves the same key, and that this
 member passes on to nobody, is taken in on its publisher's word (`judge`, `vouched`). Runs are
-chained, so the signature of the latest proves what is in all before it: it is looked at every
-`WORD_MS`, and before anything is said about them to another member. One that is not good takes back
-all that was noted since, and that life's word counts no more. Before a run is sent to another
-member, its own signature is looked at. measured: at 1,000 events a second each is a run, and its
-verification was a quarter of what it cost a reader.
+chained, so the signature of the latest proves what is in all before it: it is verified every
+`WORD_MS`, and before this member tells another one of these runs. A wrong signature takes back all
+runs noted since the last good one, and that life's word counts no more. Before a run is sent to
+another member, its own signature is verified. measured: at 1,000 events a second each is a run, and
+its verification was a quarter of what it cost a reader.
 
-A run comes and goes as a whole, so what was seen is a union of whole runs.
+A run comes and goes as a whole, so the numbers seen are a union of whole runs.
 
 Two members compare by a fingerprint over all they have seen. If it differs, one offers what it
-holds; the other asks for what it lacks and offers what it holds itself. Whatever lost events on the
-way, both end with the same. An event that came only just now may be on its way to the other as
-well, so it is offered after `settle_ms` only.
+holds; the other asks for what it lacks and offers what it holds itself. So both end with the same
+events, whichever way events were lost. An event that came only just now may be on its way to the
+other as well, so it is offered after `settle_ms` only.
 
-All routings whose members keep links repair in this way; each does its own with a repaired run.
+All routings whose members keep links repair in this way; each passes a repaired run on in its own
+way.
 
 Publishers cost nothing to make up, so a member can be made to forget the one it heard of longest
-ago. What that publisher had signed could then be sent again and look new. So a member remembers of
-some thousand lives that gave way when they had published last, and takes nothing older of these.
-Once that is not enough, it takes no run of any unknown life that was published before one that it
-forgot, for as long as it would have remembered (Liskov, Shrira, Wroclawski, "Efficient at-most-once
-messages based on synchronized clocks", 1991). Then, and only then, a publisher's clock matters, if
-it is more than `recent_ms` behind.
+ago. Runs of that publisher could then be sent again and look new. So a member remembers some
+thousand lives that were dropped for others, with the date of the last run of each, and takes no
+older run of these. Once there are more, it takes no run of any unknown life that was published
+before one that it forgot, for as long as it would have remembered (Liskov, Shrira, Wroclawski,
+"Efficient at-most-once messages based on synchronized clocks", 1991). Then, and only then, a
+publisher's clock matters, if it is more than `recent_ms` behind.
 
 Deviation: that bound is taken `recent_ms` lower than there. Dates are their publishers' word, up to
 this peer's own clock, so made-up publishers could else silence all that are new at a member whose
-clock is ahead. The price: under such a flood, what is younger may be handed out twice.
+clock is ahead. The price: under such a flood, younger runs may be handed out twice.
 
 Invariants: at most `streams_max` lives of publishers, `gaps_max` stretches above a floor, and
-`recent_events_max` events of `recent_bytes_max` bytes in all; nothing older than `recent_ms`. A run
-of numbers that a stranger claims to have is never enumerated beyond a bound.
+`recent_events_max` events of `recent_bytes_max` bytes in all; no held run is older than
+`recent_ms`. A stretch of numbers that a stranger claims is never enumerated beyond a bound.
 """
 
 from __future__ import annotations
@@ -96,10 +97,12 @@ class Offer(Message, frozen=True, tag=26):
     topic: WireTopic
     spans: Spans
     first: bool  # False: an answer, not to be answered by another offer
-    settle_ms: Counter = 0  # only events held for so long were offered; so shall the answer
+    settle_ms: Counter = 0  # only events held this long are offered, also in the answer
 
 
 class Want(Message, frozen=True, tag=27):
+    """Asks for events outside the push; answered by `Repair`."""
+
     topic: WireTopic
     spans: Spans
 
@@ -152,14 +155,18 @@ LIFE_FACTOR = 4
 """guess: a publisher is remembered this many times longer than events are held, so that no
 event still held somewhere can look new."""
 _LACKING_MAX = 512
+"""guess: numbers of events asked for at once."""
 _GONE_FACTOR = 2
-"""guess: so many times as many lives as are known are remembered as gone, 2 MB under attack."""
+"""guess: lives remembered as dropped, in multiples of `streams_max`; 2 MB under attack."""
 _SEEN_MAX = 256
 """guess: publishers whose statements a newcomer is told; it verifies each, which takes 60 µs."""
 WORD_MS: Millis = 50
 """guess: events that were taken in on their publisher's word are proven after so long."""
+NOT_SEEN = -1
+"""Differs from every fingerprint, since none is negative: what a member is compared with that may
+have seen anything."""
 _PAST_MAX = 256
-"""guess: topics given up whose events are remembered."""
+"""guess: ended subscriptions of which it is remembered what was seen."""
 
 
 class Held(Struct, eq=False):
@@ -173,7 +180,7 @@ class Held(Struct, eq=False):
 
 
 class Verdict(Enum):
-    """What a run is that is not to be taken in."""
+    """Why a run is not to be taken in."""
 
     COPY = "copy"  # the same as is held
     OLD = "old"  # seen, or passed over, and not held any more
@@ -188,11 +195,11 @@ class Contradiction(Struct, frozen=True):
 
 
 Judged: TypeAlias = Proven | Verdict | Contradiction
-"""Of a run: what proves it if it is new."""
+"""The proof of a run that is new, or why it is not to be taken in."""
 
 
 def is_proven(judged: Judged) -> bool:
-    """Whether a run is its publisher's, new or not. Of an old one nothing is known."""
+    """Whether a run, new or not, is known to be its publisher's. Old ones are not verified."""
     return isinstance(judged, Proven) or judged is Verdict.COPY
 
 
@@ -211,24 +218,24 @@ class Life:
         self._key = key
         self.tag = absorb(int.from_bytes(key[0][:8], "big"), key[1] & MASK64)
         self.floor = 0
-        self.passed = 0  # up to there some may count as seen that never came
+        self.passed = 0  # up to here a number may count as seen though its event never came
         self.above: list[Stretch] = []  # ascending, as long as they can be
         self.held: dict[int, Held] = {}  # by the first number of each
         self._starts: list[int] = []  # these numbers, ascending
-        self._stretches: list[Stretch] = []  # all that is held
-        self._spans: list[Span] | None = None  # the same, once it was asked for
-        self.newest = newest  # of all that the publisher is known to have signed
+        self._stretches: list[Stretch] = []  # all numbers that are held
+        self._spans: list[Span] | None = None  # the same, once they were asked for
+        self.newest = newest  # the latest that the publisher is known to have signed
         self.newest_digest = digest
-        self.published_ms = 0  # when that was, by its clock; never after it was here
-        self.forgotten_ms = -1  # what it published by then may have been seen, and forgotten
+        self.published_ms = 0  # its date, by the publisher's clock, at most the time it came here
+        self.forgotten_ms = -1  # runs published by then may have been seen, and forgotten
         self.forked = False  # its publisher was found to have signed two different things
         self.touched = now
         self.gap_since = now
         self.mark: int | None = 0  # its part of the fingerprint; None: made when asked for
-        self.word_from = 0  # from this number on there is only the publisher's word; 0: proven
+        self.word_from = 0  # from this number on there is only the publisher's word; 0: all proven
         self.word_since = now
-        self._proven = newest, digest  # the newest before that
-        self._believed = True  # its word was good so far
+        self._proven = newest, digest  # the newest that is proven
+        self._believed = True  # the publisher's word was good so far
 
     def has_seen(self, number: int) -> bool:
         return number <= self.floor or bool(self.above and is_in(number, self.above))
@@ -260,7 +267,7 @@ class Life:
         self._spans = None
 
     def release(self, held: Held) -> None:
-        """A run is not held any more: of the newest, what its publisher signed is enough."""
+        """A run is not held any more; of the newest one the statement is kept."""
         first = held.run.first
         del self.held[first]
         del self._starts[bisect_right(self._starts, first) - 1]
@@ -270,8 +277,8 @@ class Life:
             self.newest = held.proven.statement()
 
     def spans_held(self, until: Millis) -> list[Span]:
-        """What is held since then or longer. Members compare often, and lives are many: of most,
-        nothing has come since they were asked about last, and nothing since then."""
+        """The runs held since `until` or longer. The list of most lives is used again, since no run
+        has come since it was made."""
         if self.touched <= until:
             if self._spans is None:
                 self._spans = [Span(*self._key, *stretch) for stretch in self._stretches]
@@ -284,7 +291,7 @@ class Life:
         return [Span(*self._key, *stretch) for stretch in result]
 
     def see(self, first: int, last: int) -> bool:
-        """Note numbers that are new; says whether all before them had been seen."""
+        """Note numbers that are new; returns whether all before them had been seen."""
         if first != self.floor + 1:
             add_stretch(self.above, first, last)
             return False
@@ -307,7 +314,7 @@ class Life:
         return newest.statement() if isinstance(newest, Proven) else newest
 
     def note(self, newest: Proven | Statement, digest: bytes, published_ms: int) -> None:
-        """The publisher has signed something later than all that was known."""
+        """The publisher has signed a later run than all that were known."""
         self.newest = newest
         self.newest_digest = digest
         self.published_ms = max(self.published_ms, published_ms)
@@ -334,7 +341,8 @@ class Life:
         self.word_from = 0
 
     def break_word(self) -> None:
-        """It has not: nothing of it counts as seen, nor is its word taken again."""
+        """The publisher has not signed what it said: those runs do not count as seen, nor is its
+        word taken again."""
         self.floor = self.word_from - 1
         self.newest, self.newest_digest = self._proven
         self.word_from = 0
@@ -373,21 +381,22 @@ class Recent:
     def __init__(self, topic: Topic, config: Config) -> None:
         self._topic = topic
         self._config = config
-        # The one that was heard of last at the end.
+        # The life that was heard of last stands at the end.
         self.lives: OrderedDict[tuple[PeerId, int], Life] = OrderedDict()
         # Held runs, oldest first. A plain dict slows down when its front is taken repeatedly.
         self._order: OrderedDict[Held, Life] = OrderedDict()
         self._count = 0
         self._bytes = 0
-        self._marks = 0  # of all lives but those that changed since the fingerprint was asked for:
+        # The marks of all lives but those that changed since the fingerprint was asked for:
+        self._marks = 0
         self._unmarked: dict[Life, None] = {}
         # Lives with a gap, or with events that there is only their publisher's word for.
         self._unsettled: dict[tuple[PeerId, int], Life] = {}
-        # Lives that gave way to others, and when each had published last: nothing of them is taken
-        # that was published by then. Those beyond have no number of their own any more …
+        # Lives dropped for others, and when each had published last: no run of them that was
+        # published by then is taken. Lives dropped from here share one date …
         self._gone: OrderedDict[tuple[PeerId, int], int] = OrderedDict()
-        self._forgotten_ms = 0  # … so nothing of any unknown life that was published by then …
-        self._forgotten_until: Millis = 0  # … until this time of this peer's
+        self._forgotten_ms = 0  # … by which a run of any unknown life counts as seen …
+        self._forgotten_until: Millis = 0  # … until this time by this peer's clock
         self.evicted = 0  # events and lives given up before their time because of a bound
         self.disproven = 0  # events taken in on the word of a publisher that has not signed them
 
@@ -401,9 +410,8 @@ class Recent:
         return life is not None and life.has_seen(run.first)
 
     def has_taken(self, run: Run | Span) -> bool:
-        """Whether a run came here, so that its publisher need not look for another member. What
-        only counts as seen, since this member joined after it or gave it up, may have come to
-        nobody."""
+        """Whether a run came here, so that its publisher need not look for another member. A run
+        that only counts as seen, since this member joined after it or gave it up, did not."""
         return bool(self.vouches(run.publisher, run.incarnation, run.first))
 
     def vouches(self, publisher: PeerId, incarnation: int, number: int) -> bool | None:
@@ -421,9 +429,9 @@ class Recent:
         return held.since if held is not None else None
 
     def judge(self, run: Run, now: Millis, vouched: bool = False) -> Judged:
-        """Whether a run is new, and proven. Nothing is noted yet but evidence. A copy of what is
-        held costs a comparison, what is not held any more nothing, all else one verification;
-        `vouched`: it came from its publisher, and is passed on to nobody."""
+        """Whether a run is new, and proven; only evidence against its publisher is noted. A copy of
+        a held run costs a comparison, an old run nothing, any other one verification. `vouched`: it
+        came from its publisher, and is passed on to nobody."""
         life = self.lives.get((run.publisher, run.incarnation))
         if life is None:
             key = (run.publisher, run.incarnation)
@@ -455,7 +463,7 @@ class Recent:
             life.forked = True
             return Contradiction(known, proven.statement())
         if life.has_seen(run.first) or life.has_seen(last) or held is not None:
-            return Verdict.OLD  # it overlaps with what is not at hand any more
+            return Verdict.OLD  # it overlaps with a run that is not held any more
         if life.above and is_touched(run.first, last, life.above):
             return Verdict.OLD
         return proven
@@ -483,7 +491,7 @@ class Recent:
         return None
 
     def _hold_to_word(self, life: Life) -> None:
-        """See whether a publisher has signed what it was believed to have."""
+        """Verify the latest run that was taken on its publisher's word, which proves all before."""
         newest = life.newest
         if isinstance(newest, Proven):
             signed = newest.is_signed(self._topic)
@@ -540,9 +548,9 @@ class Recent:
         return life
 
     def _remember_gone(self, key: tuple[PeerId, int], published_ms: int, now: Millis) -> None:
-        """A life gives way to others. Made-up publishers push lives out, and date what they sign as
-        they like, up to this peer's own clock, which may be ahead. So a life's date counts for that
-        life alone; and for all, once it is remembered no longer, less what clocks may differ by."""
+        """A life was dropped for others. Made-up publishers push lives out, and date what they sign
+        as they like, up to this peer's own clock, which may be ahead. So a life's date counts for
+        that life alone; once the life is forgotten, it counts for all, less `recent_ms`."""
         gone = self._gone
         gone[key] = published_ms
         if len(gone) > _GONE_FACTOR * self._config.streams_max:
@@ -551,7 +559,7 @@ class Recent:
             self._forgotten_until = now + LIFE_FACTOR * self._config.recent_ms
 
     def _forgotten(self, now: Millis) -> int:
-        """Nothing of an unknown life is taken that was published by then."""
+        """A run of an unknown life is taken only if it was published after this."""
         return self._forgotten_ms if now < self._forgotten_until else -1
 
     def _drop_life(self, key: tuple[PeerId, int]) -> None:
@@ -563,21 +571,21 @@ class Recent:
         self._unsettled.pop(key, None)
 
     def _unmark(self, life: Life) -> None:
-        """What was seen of a life changes."""
+        """What was seen of a life changes: its part of the fingerprint is made anew."""
         if life.mark is not None:
             self._marks ^= life.mark
             life.mark = None
             self._unmarked[life] = None
 
     def _close_lowest_gap(self, life: Life) -> None:
-        """Give up what is missing below the lowest number seen above the floor. Its publisher has
-        signed that number, so nobody else can make its events be passed over."""
+        """Give up the numbers missing below the lowest one seen above the floor. The publisher has
+        signed that one, so no other peer can have its events passed over."""
         life.pass_over(life.above[0][0] - 1)
         self._unmark(life)
 
     def skip_to(self, seen: Iterable[Statement], now: Millis, wall_ms: int) -> int:
-        """Treat as seen what was published before this member joined, as far as its publisher has
-        signed that it published so much. Returns how many statements were forged."""
+        """Treat events as seen that were published before this member joined, as far as the
+        statements of their publishers prove them. Returns how many statements were forged."""
         forged = 0
         for statement in seen:
             key = (statement.publisher, statement.incarnation)
@@ -667,7 +675,8 @@ class Recent:
         return self._marks >> 1
 
     def seen(self) -> list[Statement]:
-        """What was published so far, newest publishers first, for a member that joins now."""
+        """Statements of what was published so far, newest publishers first, for a member that joins
+        now."""
         newest = list(self.lives.values())[-_SEEN_MAX:]
         for life in newest:
             if life.word_from:
@@ -684,8 +693,8 @@ class Recent:
         return result[:LIST_MAX]
 
     def lacking(self, spans: Iterable[Span]) -> list[Span]:
-        """Which of these events this member has not seen and may still take. Of a publisher that
-        signed two different things members hold different ones, which exclude each other."""
+        """The events of these that this member has not seen and may still take. Events of a
+        publisher that signed two different things are left out: members hold different ones."""
         result: list[Span] = []
         room = _LACKING_MAX
         for span in spans:
@@ -703,7 +712,7 @@ class Recent:
         return result[:LIST_MAX]
 
     def fetch(self, spans: Iterable[Span], most: int) -> list[Held]:
-        """The held runs that these events are in, as many as it takes for so many events."""
+        """The held runs that these events are in, until they have `most` events."""
         result: dict[Held, None] = {}  # each once, however often it is asked for
         count = 0
         for span in spans:
@@ -724,14 +733,14 @@ class Recent:
             return True
         if life.word_from:
             self._hold_to_word(life)
-        if held in self._order:  # a later signature proves what it says, which helps nobody else
+        if held in self._order:  # a later signature proved it here, but cannot be sent with it
             self._release(life, held)
         return False
 
 
 class Past:
-    """What was seen of topics given up, the latest ones: a peer that subscribes again must not be
-    handed the same events again."""
+    """What was seen in the latest topics whose subscriptions ended: a peer that subscribes again
+    must not be handed the same events again."""
 
     __slots__ = ("_config", "_recent")
 
@@ -763,7 +772,7 @@ def compare(
     fingerprint: int,
     settle_ms: Millis,
 ) -> bool:
-    """Offer what is held here to a member that has seen something else; says whether it has."""
+    """Offer what is held here to a member that has seen something else; returns whether it has."""
     if fingerprint == recent.fingerprint():
         return False
     ctx.send(other, _offer(ctx, topic, recent, settle_ms, first=True))
@@ -815,7 +824,7 @@ def on_want(
     message: Asked,
     may: Callable[[int], bool] = lambda size: True,
 ) -> None:
-    """Send what is asked for, in bounded messages. `may`: whether so many bytes may go."""
+    """Send the events asked for, in bounded messages. `may`: whether that many bytes may go."""
     batch = ctx.config.dissemination.repair_batch
     bytes_max = ctx.config.dissemination.repair_bytes_max
     gathered: list[Run] = []

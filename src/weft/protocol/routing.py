@@ -1,4 +1,4 @@
-"""How events find their subscribers: what a peer asks of its routing, whichever it is.
+"""How events find their subscribers: what a peer asks of any routing.
 
 A routing is one object of the peer. It sees the messages, timers and signals of its own kinds, by
 the tables it hands over once, and is told what happens below it: the peer got into the network,
@@ -43,7 +43,7 @@ class Routing(ABC):
     shares_events = False
     """Whether one event in several topics may be sent by reference (`multi_topic.py`)."""
     finds_several = False
-    """Whether a lookup meets several members, each of which says itself that it is one."""
+    """Whether one lookup may find several members, each by its own word."""
 
     def __init__(self, ctx: Context, delivery: Delivery) -> None:
         self._ctx = ctx
@@ -96,7 +96,7 @@ class Routing(ABC):
         """Look for better links now."""
 
     def close(self) -> None:
-        """This peer leaves. Those it is linked to hear of it from the peer."""
+        """This peer leaves. `peer.py` tells the peers that it is linked to."""
 
     # --- finding a peer that takes events from outside (`publication.py`) ------------------------
 
@@ -107,7 +107,7 @@ class Routing(ABC):
         return number
 
     def provides(self, key: bytes) -> bool:
-        """Whether this peer is what a lookup in the DHT for a key of the routing looks for."""
+        """Whether this peer is one that a lookup in the DHT for this key of the routing seeks."""
         return False
 
     def forget_entry(self, topic: Topic, peer: PeerId) -> None:
@@ -125,13 +125,13 @@ class Routing(ABC):
     def on_peer_lost(self, peer: PeerId) -> None: ...
 
     def on_peer_doubted(self, peer: PeerId) -> None:
-        """A peer owes an answer and may be gone: what need not wait for it asks another."""
+        """A peer has not answered and may be gone: ask another one where that is possible."""
 
     def on_peer_back(self, contact: Contact, topics: Sequence[Topic]) -> None:
         """A peer that was lost for its silence speaks again; it was linked in these topics."""
 
     def on_link_up(self, signal: LinkUp) -> bool:
-        """A link stands, and is watched. Says whether to compare streams over it (history)."""
+        """A link stands, and is watched. Returns whether to compare streams over it (history)."""
         return False
 
     def on_link_down(self, signal: LinkDown) -> None: ...
@@ -141,18 +141,18 @@ class Routing(ABC):
 
     @abstractmethod
     def run_cycle(self, cycle: int, due: Due) -> None:
-        """A cycle begins; `due` is to be told of each topic whose turn it is."""
+        """A cycle begins; the routing calls `due` with each topic whose turn it is."""
 
     # --- what travels with the general overlay's messages -----------------------------------------
 
     def sample(self) -> list[int]:
-        """What to send along with a view exchange."""
+        """Fingerprints of topics to send along with a view exchange."""
         return []
 
     def on_sample(self, sample: list[int]) -> None: ...
 
     def adverts_for(self, contact: Contact) -> list[Advert]:
-        """What to tell a peer of the own topics, along with a view exchange."""
+        """The topics of this peer to tell another, along with a view exchange."""
         return []
 
     def on_adverts(self, sender: Contact, adverts: list[Advert]) -> None: ...
@@ -175,7 +175,7 @@ class Routing(ABC):
         """Whether there seems to be no other subscriber."""
 
     def reaches_others(self, topic: Topic) -> bool:
-        """Whether what this peer spreads in a topic goes to any other peer now."""
+        """Whether events that this peer spreads in a topic reach any other peer now."""
         return not self.alone(topic)
 
     @abstractmethod
@@ -188,7 +188,7 @@ class Routing(ABC):
 
     @property
     def access_points(self) -> int:
-        """How many are known."""
+        """How many access points this peer knows."""
         return 0
 
     @abstractmethod

@@ -45,13 +45,15 @@ class Started(Struct, frozen=True, gc=False):
 
 
 class ClockMoved(Struct, frozen=True, gc=False):
-    """The wall clock does not go with the peer's own any more: the machine slept, which stops the
-    one and not the other, or the wall clock was set."""
+    """The wall clock has left the peer's own behind: the machine slept, which stops only the peer's
+    clock, or the wall clock was set."""
 
     wall_ms: int  # the wall clock now
 
 
 class Received(Struct, frozen=True, gc=False):
+    """Another peer's message came, over a connection that proves its sender."""
+
     sender: Contact
     message: Message
 
@@ -65,6 +67,8 @@ class Timer(Struct, frozen=True, gc=False):
 
 
 class TimerFired(Struct, frozen=True, gc=False):
+    """A timer that `SetTimer` asked for has run out."""
+
     timer: Timer
 
 
@@ -75,14 +79,14 @@ class PeerLost(Struct, frozen=True, gc=False):
 
 
 class Stalled(Struct, frozen=True, gc=False):
-    """What was sent to this peer has not left: its connection cannot be begun yet, because this
-    side is making too many others. `Resumed` or `PeerLost` follows."""
+    """Messages to this peer have not left: its connection cannot be begun yet, because this side is
+    making too many others. `Resumed` or `PeerLost` follows."""
 
     peer: PeerId
 
 
 class Resumed(Struct, frozen=True, gc=False):
-    """What was sent to this peer leaves now."""
+    """Messages to this peer leave now."""
 
     peer: PeerId
 
@@ -94,7 +98,7 @@ class Join(Struct, frozen=True, gc=False):
 
 
 class Subscribe(Struct, frozen=True, gc=False):
-    """Command. `token` comes back in the `Answer`."""
+    """Command: subscribe to a topic. `token` comes back in the `Answer`."""
 
     token: int
     topic: Topic
@@ -150,19 +154,22 @@ class FollowTopic(Struct, frozen=True, gc=False):
 
 
 class Unsubscribe(Struct, frozen=True, gc=False):
+    """Command: end the subscription to a topic."""
+
     token: int
     topic: Topic
 
 
 class Publish(Struct, frozen=True, gc=False):
-    """In this topic alone; for a topic in a hierarchy see `Peer.levels`. All that a user publishes
-    in one turn of a driver's loop is one command: its events become one run, with one answer."""
+    """Command: publish in this topic alone; for a topic in a hierarchy see `Peer.levels`. All that
+    a user publishes in a topic in one turn of a driver's loop is one command: its events become one
+    run, with one answer."""
 
     token: int
     topic: Topic
     payloads: tuple[bytes, ...]  # at most RUN_MAX, RUN_BYTES_MAX bytes; `documents/headers.py`
     published_ms: int  # wall clock of the publisher, for the reader's information only
-    goes_on: bool = False  # nobody waits for the outcome: what is on its way is "queued" at once
+    goes_on: bool = False  # the caller does not wait: a run on its way is "queued" at once
 
 
 class FindEvent(Struct, frozen=True, gc=False):
@@ -176,16 +183,16 @@ class FindEvent(Struct, frozen=True, gc=False):
 
 class AskHeads(Struct, frozen=True, gc=False):
     """Command, with history, of a subscriber: have a member say where the topic's stream ends. It
-    is not answered; `History.told` has the member's word once it is there."""
+    is not answered; `History.told` has the member's word once that has come."""
 
     topic: Topic
 
 
 class Confirm(Struct, frozen=True, gc=False):
     """Command: have other peers say that they have a run that this peer published, or that it is
-    stored with them. Answered "found" with so many `contacts` that said so, "refused" with the
-    reason if every member that could be asked refuses it, or "dropped", with those that did say so,
-    when the time is up."""
+    stored with them. Answered "found" with `contacts`, the peers that said so; "refused" with the
+    reason if every member that could be asked refuses it; or "dropped" when the time is up, with
+    the peers that did say so."""
 
     token: int
     topic: Topic
@@ -206,6 +213,8 @@ class DhtPut(Struct, frozen=True, gc=False):
 
 
 class DhtGet(Struct, frozen=True, gc=False):
+    """Command: find the value under a key."""
+
     token: int
     key: bytes
     quorum: int = 0  # valid answers to wait for; 0: the configured number
@@ -220,12 +229,16 @@ class DhtProvide(Struct, frozen=True, gc=False):
 
 
 class DhtFindProviders(Struct, frozen=True, gc=False):
+    """Command: find peers that provide a key, at most `wanted`."""
+
     token: int
     key: bytes
     wanted: int
 
 
 class DhtFindPeer(Struct, frozen=True, gc=False):
+    """Command: find where a peer listens."""
+
     token: int
     peer: PeerId
     local: bool = False  # only among the peers this one knows
@@ -242,7 +255,7 @@ DhtCommand: TypeAlias = Union[DhtPut, DhtGet, DhtProvide, DhtFindProviders, DhtF
 
 
 class PublishTogether(Struct, frozen=True, gc=False):
-    """One event in several topics; one token, and one answer, for each."""
+    """Command: publish one event in several topics, each with its token and its answer."""
 
     tokens: tuple[int, ...]
     topics: tuple[Topic, ...]
@@ -291,11 +304,15 @@ Input: TypeAlias = Union[
 
 
 class Send(Struct, frozen=True, gc=False):
+    """Send a message to a peer, over a connection that is made if there is none."""
+
     to: Contact
     message: Message
 
 
 class SetTimer(Struct, frozen=True, gc=False):
+    """Hand the timer back (`TimerFired`) after `after_ms`."""
+
     after_ms: Millis
     timer: Timer
 
@@ -323,7 +340,7 @@ class Store(Struct, frozen=True, gc=False):
 
 
 class Prune(Struct, frozen=True, gc=False):
-    """Drop from the store what need not be kept of a topic, and say so (`Pruned`)."""
+    """Drop the events of a topic that need not be kept from the store, and say so (`Pruned`)."""
 
     topic: Topic
     retention: Retention
@@ -356,13 +373,13 @@ Outcome: TypeAlias = Literal[
     "delivered",  # Publish: an access point (perhaps this peer) diffuses it
     "queued",  # Publish: kept or on its way, and a final answer follows. AskSubTopic: it waits
     "no_subscriber",  # Publish: the lookup found nobody
-    # Publish: gave up after it was queued, or the queue is full. Confirm: too few said so in time.
-    "dropped",  # DHT: too many at once
-    "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic: done
-    "found",  # the other DHT commands, FollowTopic; Confirm: enough peers say so
-    "not_found",
-    "failed",  # DhtPut, DhtProvide: nobody took it
-    "refused",  # DHT: not a valid value, key or location, or the DHT is off. Else the reason says
+    # Publish: given up after it was queued, or the queue is full. Confirm: too few said so in time.
+    "dropped",  # DHT commands: too many at once
+    "stored",  # DhtPut, DhtProvide: `count` peers took it. ChangeTopic, AskSubTopic: done
+    "found",  # the other DHT commands, FollowTopic, FindEvent; Confirm: enough peers say so
+    "not_found",  # the same, where there is nothing; AskSubTopic: no owner could be asked
+    "failed",  # DhtPut, DhtProvide: no peer took it. Publish, ChangeTopic: the store failed
+    "refused",  # DHT commands: not valid, or the DHT is off. Else the reason says why
 ]
 
 
@@ -382,7 +399,7 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Warn(Struct, frozen=True, gc=False):
-    """Tell the user of something that no honest peer does; once for each publisher's life."""
+    """Tell the user that another peer lies, refuses this peer's events or claims its topic."""
 
     text: str
 

@@ -2,10 +2,10 @@
 
 Members of a topic may choose another scheme than the tree: *flood* is TERA's reference (Section
 4.3.2: out-degree = view size), *gossip* sends each new event to a fixed number of random
-neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one; what they
-miss, the repair of `recent.py` brings. Where a later event of the same publisher came, its sender
-is asked for those before it: the repair of view exchanges takes up to a cycle, and events wait for
-earlier ones not as long (`delivery.py`).
+neighbours. Both go over a view of the topic's overlay, StaN's or Cyclon's moving one; the repair of
+`recent.py` brings the events that they miss. When a later event of the same publisher comes, its
+sender is asked for missing earlier ones: the repair of view exchanges takes up to a cycle, and
+events do not wait that long for earlier ones (`delivery.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MISSING = "tree.missing"
 """The timer of events that were announced, or passed by, and have not come in time."""
 
 _GAPS_MAX = 1_024
-"""guess: publishers whose gaps are asked about; those of more are left to the repair of view
+"""guess: publishers whose gaps are asked about; gaps of others are left to the repair of view
 exchanges."""
 
 
@@ -73,8 +73,8 @@ class Spread:
         self.push(run, 0, repairer)
 
     def note_gap(self, run: Run, source: Contact) -> None:
-        """Events before a run that came from `source` may be missing: they are asked for, unless
-        they come until they would be late on any way."""
+        """Events before a run that came from `source` may be missing: ask for them if they have not
+        come after `graft_timeout_ms`."""
         before = Span(run.publisher, run.incarnation, 1, run.first - 1)
         if before.last and self._recent.lacking([before]):
             if not self._gaps:

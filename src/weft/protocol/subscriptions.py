@@ -1,9 +1,9 @@
 """Subscriptions of one peer, alike for every routing: its topics, and the answers users wait for.
 
 A routing holds a *part* in each of its topics: a branch of a tree, a place in an overlay. A part
-may outlive the subscription, or come without one, where the peer serves others in the topic. What
-the events of a topic were is kept with the part, and for a while after it is given up, so that a
-peer that subscribes again is not handed the same events again.
+may outlive the subscription, or exist without one, where the peer serves others in the topic. Which
+events were seen is kept with the part, and for a while after it is given up, so that a peer that
+subscribes again is not handed the same events again.
 
 Each `Subscribe` and `Unsubscribe` is answered once. A subscription is answered when the routing
 says what came of it; further ones to the same topic wait for that answer, too (`is_entering`), and
@@ -64,7 +64,7 @@ class Subscriptions(Generic[P]):
         return part
 
     def give_up(self, part: P) -> None:
-        """The routing has left the topic; what was seen in it is remembered for a while."""
+        """The routing has left the topic: remember for a while what was seen in it."""
         self.forget(part)
         self._past.remember(part.topic, part.recent, self._ctx.now)
 
@@ -99,7 +99,7 @@ class Subscriptions(Generic[P]):
         return None
 
     def is_entering(self, part: P) -> bool:
-        """Whether an answer is still to come that further subscriptions wait for."""
+        """Whether the first subscription is not answered yet; further ones wait with it."""
         return bool(part.tokens)
 
     def unsubscribe(self, token: int, topic: Topic) -> P | None:
@@ -121,7 +121,7 @@ class Subscriptions(Generic[P]):
         part.tokens.clear()
 
     def end(self, part: P) -> None:
-        """A subscription ends, with those that wait to be answered, if there is one."""
+        """A part's subscription ends: answer the subscriptions that still wait."""
         self.answer(part, "left")
         if part.subscribed:
             self._ctx.trace(LEAVE, {"topic": part.topic})

@@ -17,10 +17,10 @@ Counter: TypeAlias = runs.Counter
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages. What a kind makes its sender expect (`liveness.py`):"""
+    """Base of all messages; the flags say which sign of life one calls for (`liveness.py`)."""
 
-    asks: ClassVar[bool] = False  # its receiver answers it
-    feeds: ClassVar[bool] = False  # it goes over a link, at whose end somebody should be
+    asks: ClassVar[bool] = False  # the receiver answers it
+    feeds: ClassVar[bool] = False  # it goes over a link, so the receiver should live
 
 
 class OfTopic(Protocol):
@@ -31,7 +31,7 @@ class OfTopic(Protocol):
 
 
 LIST_MAX = 512
-"""guess: no list in one message is longer; whatever is longer is paged."""
+"""guess: no list in one message is longer; longer ones are sent in pages."""
 
 
 HOPS_MAX = 1 << 16
@@ -57,7 +57,7 @@ def span_of(run: Run) -> Span:
 REASON_MAX = 200
 """guess: a sentence."""
 WireReason: TypeAlias = Annotated[str, Meta(max_length=REASON_MAX)]
-"""Why a peer does not take what it was sent, for people."""
+"""Why a peer does not take a run, in words for people."""
 
 Spans: TypeAlias = Annotated[list[Span], Meta(max_length=LIST_MAX)]
 Statements: TypeAlias = Annotated[list[Statement], Meta(max_length=LIST_MAX)]

@@ -15,31 +15,32 @@ CAPACITY_MOST = 100.0
 FANOUT_LEAST = 4
 """guess: members that an event is sent on to by the weakest, so that it still spreads."""
 LINKS_MOST = 64
-"""guess: links of a member in a topic, however strong it is."""
+"""guess: the most links of a member in a topic, however strong it is."""
 EXCHANGES_PER_CYCLE = 2
 """paper (Cyclon): a peer asks for one exchange of views in each cycle, and is asked for one on
 average."""
 
 
 def scaled(usual: int, capacity: float, least: int, most: int) -> int:
-    """How much of something that a usual peer does `usual` of, within bounds. A usual peer does
-    what it is told to, whatever the bounds."""
+    """How much a peer does of something that a usual peer does `usual` of, within bounds; the
+    bounds never change what a usual peer does."""
     return max(min(least, usual), min(max(most, usual), round(usual * capacity)))
 
 
 def links_most(usual: int, wanted: int, capacity: float) -> int:
     """How many links a member has in a topic at the most: in a push tree events go on over some of
-    them. Those that it wants itself it has however weak it is, so that overlays stay connected."""
+    them. However weak it is, it has the links that it wants itself, so that overlays stay
+    connected."""
     return scaled(usual, capacity, wanted, LINKS_MOST)
 
 
 def told_in(capacity: float, parts: int) -> int:
-    """In how many of so many exchanges of views a peer tells its topics; a strong one in all."""
+    """In how many of `parts` exchanges of views a peer tells its topics; a strong one in all."""
     return min(parts, round(parts * capacity))
 
 
 def told_besides(capacity: float, most: int) -> int:
-    """To how many peers, in a cycle, a strong peer tells its topics besides."""
+    """To how many peers, in a cycle, a strong peer tells its topics beside its exchanges."""
     return min(most, max(0, round(EXCHANGES_PER_CYCLE * (capacity - 1))))
 
 

@@ -16,7 +16,8 @@ import math
 from weft.rules.draw import chance
 
 NEWEST = 4
-"""guess: the newest run counts one in so many; the deviation is then 1/√7 of a single run's."""
+"""guess: the newest run counts for one part in so many; the deviation of the shared estimate is
+then 1/√7 of a single run's."""
 
 
 def textbook(samples: int, repeats: int) -> float:
@@ -81,11 +82,11 @@ def shared_size(known: int, found: int, repeats: int) -> int:
     """The estimate that a group shares after a run: `known` before (0: none), `found` by the run.
 
     Inverses are averaged, not sizes, since tables admit by one over the size: the mean of inverses
-    is off by l/(l−1) however many runs are in it, which `to_advertise` makes good. One over a mean
-    of k sizes would be off by kl/(kl−1), a factor that changes from run to run. A newer run counts
-    more, so that the group is followed. One that differs by more than two runs of one group would
-    (three deviations of the logarithm) shows that the group has changed, and stands alone: a mean
-    of inverses forgets a small size slowly.
+    is off by l/(l−1) however many runs are in it, which `to_advertise` makes good. The inverse of a
+    mean of k sizes would be off by kl/(kl−1), a factor that changes from run to run. A newer run
+    counts more, so that the estimate follows the group. A run that differs by more than two runs of
+    one group would (three deviations of the logarithm) shows that the group has changed, and counts
+    alone, since a mean of inverses forgets a small size slowly.
     """
     if known < 1 or abs(math.log(found / known)) > 3 * math.sqrt(2 / repeats):
         return found

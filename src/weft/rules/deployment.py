@@ -95,7 +95,7 @@ def _no_member_in_view(peers: int, members: int, view_size: int) -> float:
 
 
 def merged_within(cycles: int, peers: int, members: int, view_size: int) -> float:
-    """The chance that the two parts meet within so many cycles, views being fresh in each."""
+    """The chance that the two parts meet within `cycles`, views being fresh in each."""
     return 1.0 - no_meeting(peers, members, view_size) ** cycles
 
 
@@ -123,7 +123,7 @@ class Deployment:
 
     @property
     def notifications(self) -> float:
-        """Per cycle."""
+        """Deliveries per cycle."""
         return self.rate * self.subscriptions
 
 
@@ -152,7 +152,7 @@ def tera_costs(system: Deployment) -> Costs:
     advertisers = system.peers * -math.expm1(
         system.topics * math.log1p(-min(size / system.peers, 1 - 1e-12))
     )
-    # Neither the publisher subscribes, nor has its own table the topic.
+    # The publisher does not subscribe (`outside`), and its table lacks the topic (`unknown`).
     outside = 1.0 - size / system.peers
     unknown = outside * (1.0 - holds_topic(system.table_size, system.topics))
     walked = visits_expected(system.table_size, system.topics, system.visits, system.walks)

@@ -8,8 +8,9 @@ under any PYTHONHASHSEED. The mixing step is SplitMix64's finaliser (Steele, Lea
 applied once per coordinate; each coordinate is absorbed by addition of the golden-ratio
 increment, so that neighbouring ticks and items land far apart.
 
-The engine compiles `mix`, `absorb` and `below` from here, so no literal that a signed number fits
-meets a key there; the others have twins in `engine/core/draws.py`, kept exactly equal.
+The engine compiles `mix`, `absorb` and `below` from here, so they never add a small literal to a
+key: numba takes the literal as signed, and the sum with an unsigned key as a float. The other
+functions have twins in `engine/core/draws.py`, kept exactly equal.
 """
 
 from __future__ import annotations

@@ -17,6 +17,6 @@ N = TypeVar("N", bound=Number)
 
 
 def jain(total: N, squares: N, count: N) -> N:
-    """Jain's index of so many numbers, from their sum and the sum of their squares: 1 if all are
+    """Jain's index of `count` numbers, from their sum and the sum of their squares: 1 if all are
     equal, 1/n if one has everything."""
     return total * total / (count * squares)

@@ -94,7 +94,7 @@ def may_come_from(topic: Topic, claim: object, roots: Iterable[str]) -> bool:
 
 
 def root_in(metadata: Mapping[str, object], topic: Topic) -> str | None:
-    """The root of the hierarchy that an owned topic is in by its own word; None: of none."""
+    """The root of the hierarchy that a version says its topic is in; None: it is in none."""
     root = metadata.get(ROOT)
     if isinstance(root, str) and (root == topic or (root != EVERYTHING and is_below(topic, root))):
         return root

@@ -20,13 +20,14 @@ from weft.rules.draw import absorb
 from weft.rules.prefix import closest, location_of
 
 TREE = 3
-"""Kind of a key in the DHT: a peer that answers to it is a member of the topic's tree."""
+"""Kind of a key in the DHT: a peer that answers to it is a member of the topic's tree. The number
+is that of `prefix.SEGMENT`, too; what is hashed behind it differs."""
 PATH_MAX = 32
 """guess: ancestors a member can have. With two children each this is more than all peers."""
 
 
 def tree_key(topic: Topic) -> bytes:
-    """By what members of a topic's tree are asked for on the way of a lookup."""
+    """The key with which a lookup asks the peers on its way for members of a topic's tree."""
     return bytes((TREE,)) + sha256(topic.encode()).digest()
 
 
@@ -57,13 +58,13 @@ def push_down(children: Sequence[Contact], key: int, count: int) -> list[Contact
 
 
 def is_circle(me: PeerId, parent: PeerId, path: Sequence[Contact]) -> bool:
-    """Whether the way up comes back to this member, or is so long that it must."""
+    """Whether the way up leads back to this member, or is longer than any without a circle."""
     return parent == me or len(path) >= PATH_MAX or any(one.peer == me for one in path)
 
 
 def opens_circle(me: PeerId, parent: PeerId, path: Sequence[Contact], target: int) -> bool:
-    """Whether this member is the one that leaves its parent for a circle: of all in it the closest
-    to the topic's id. If all of them did, a tree that is whole but for its root fell to pieces."""
+    """Whether this member is the one of a circle that leaves its parent: the closest to the topic's
+    id. If all members of it left, a tree that is whole but for its root would fall to pieces."""
     if len(path) >= PATH_MAX:
         return True
     circle = [parent, *takewhile(lambda peer: peer != me, (one.peer for one in path))]
@@ -90,21 +91,22 @@ def onward(
     source: PeerId | None,
     told_by_source: Collection[PeerId],
 ) -> list[Contact]:
-    """Where an event goes on: over every link but the one it came by. Between rendezvous, not to
-    those that the sender is joined to itself."""
+    """The links over which an event goes on: every one but that by which it came, and not to peers
+    that the sender has told itself, as it does between rendezvous."""
     return [
         contact for peer, contact in links.items() if peer != source and peer not in told_by_source
     ]
 
 
 def is_cut_off(heard_cycle: int, cycle: int, patience: int) -> bool:
-    """Whether nothing has come down from a root for so long that the way up must be broken."""
+    """Whether no beat has come down from a root for longer than `patience` cycles, so that the way
+    up must be broken."""
     return cycle - heard_cycle > patience
 
 
 def is_overdue(heard_cycle: int, cycle: int) -> bool:
-    """Whether a beat got lost: one comes in every cycle. Then it is asked for, since on a way of
-    several links so many get lost that a few in a row prove nothing."""
+    """Whether a beat got lost, of which one comes in every cycle. Then the parent is asked for it,
+    since on a way of several links a few losses in a row prove nothing."""
     return cycle - heard_cycle > 1
 
 

@@ -1,7 +1,7 @@
 """The space of a DHT: keys as numbers, the XOR metric, prefixes (Maymounkov, Mazières 2002).
 
-A location is a number of so many bits. Two locations are as far apart as their XOR says when it
-is read as a number, so the longer the prefix they share, the closer they are. The metric is
+A location is a number of `bits` bits. The distance of two locations is their XOR, read as a
+number, so the longer the prefix they share, the closer they are. The metric is
 symmetric, and around every target all distances differ: "the k closest" is always one answer.
 
 Where things lie:

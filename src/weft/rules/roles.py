@@ -29,7 +29,7 @@ Choice: TypeAlias = Literal["forward", "split", "replace", "join"]
 
 
 class Load(NamedTuple):
-    """What a peer says of itself."""
+    """How much a peer forwards, by its own word."""
 
     locations: int  # |L_p|
     topics: int  # |T_p|
@@ -47,24 +47,24 @@ def relieves(mine: Load, parent: Load) -> bool:
     """Whether a child shall take its parent's place: the parent would still serve more
     subscribers for each of its topics than the child does then.
 
-    Deviation: the paper asks once, on subscription, and counts locations. Those with many children
-    are more work, and shares change with later subscriptions, so children go on asking. With the
-    same children every exchange lowers the larger of two shares, so there is an end to it; some
-    children turn to others meanwhile, which takes a few exchanges more.
+    Deviation: the paper asks once, on subscription, and counts locations. A location with many
+    children is more work, and shares change with later subscriptions, so children go on asking.
+    With the same children every exchange lowers the larger of two shares, so exchanges end; some
+    children turn to other forwarders meanwhile, which takes a few exchanges more.
     """
     taken = parent.children + 1
     return (parent.work - taken) * mine.topics > (mine.work + taken) * parent.topics
 
 
 def has_room(children: int, more: int, k: int) -> bool:
-    """Whether a forwarder with so many children can take more."""
+    """Whether a forwarder with `children` can take `more`."""
     return children + more <= k
 
 
 def retires(mine: Load, heir: Load) -> bool:
     """Whether a forwarder, where those around it have room for its children and itself, shall stop
-    and be a child of the closest of them (makechild; the paper has no rule when): if it keeps a
-    location, and forwards no less of its topics than that one. The other may ask in its turn."""
+    and be a child of the closest of them, its heir (makechild; the paper has no rule when): if it
+    keeps another location, and forwards no smaller share of its topics than the heir does."""
     return mine.locations > 1 and mine.locations * heir.topics >= heir.locations * mine.topics
 
 
@@ -183,7 +183,7 @@ class Region(Generic[Peer]):
 
 
 def forwarders_estimate(target: int, found: Sequence[int], bits: int) -> float:
-    """How many locations there are in a range of so many bits, from the closest few to a random
+    """How many locations there are in a range of `bits` bits, from the closest few to a random
     target: (r − 1) · 2^bits / d, where d is the distance of the r-th."""
     distance = max(one ^ target for one in found)
     return (len(found) - 1) * 2.0**bits / distance

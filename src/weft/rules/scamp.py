@@ -37,7 +37,7 @@ may hold the newcomer, and a copy would wander for ever."""
 
 
 def mean_view(members: int, extra: int) -> float:
-    """How large views are on average in a group of so many (Section 3): (c+1)·ln n."""
+    """How large views are on average in a group of `members` (Section 3): (c+1)·ln n."""
     return (extra + 1) * math.log(members) if members > 1 else 0.0
 
 
@@ -58,12 +58,12 @@ def first_slot(copy: int, view: int, drawn: int) -> int:
 
 
 def one_in(view: int) -> int:
-    """A member with a view of this size keeps a newcomer with a chance of one in so many."""
+    """The inverse of the chance with which a member with a view of this size keeps a newcomer."""
     return 1 + view
 
 
 def is_given_up(hops: int) -> bool:
-    """Whether a copy that was sent on so often is dropped."""
+    """Whether a copy that was sent on `hops` times is dropped."""
     return hops >= HOPS_MAX
 
 

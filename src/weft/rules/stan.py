@@ -15,12 +15,11 @@ Beyond the paper, each switchable:
 - *Adoption*: a view has room for a few neighbours that are kept whatever their weight. A peer that
   takes a member into its view, or drops it, tells it so; a member counts its in-links by that. A
   member that has none left can be found by no walk any more, and asks to be adopted at once. So
-  does one that no walk from afar has passed for some periods: it may be held only by others of
-  which the same is true, or by peers that are gone. It asks its neighbours, the lightest first,
-  which are the same peers in many topics, so that adoption too shares links. One that can be found
-  without the asker and has it in its view already, or takes it, is enough; others, and those with
-  no more room, refuse. Cost: two messages for each neighbour exchanged, none once views have
-  settled.
+  does a member that no walk from afar has passed for some periods: its holders may be cut off as
+  well, or gone. It asks its neighbours, the lightest first, which are the same peers in many
+  topics, so that adoption too shares links. It stops at the first neighbour that has it in its view
+  or takes it, and that walks find without the asker; other neighbours, and those without room,
+  refuse. Cost: two messages for each neighbour exchanged, none once views have settled.
 - The walk's period backs off as `rules/tera.py`'s `next_period` says, and a peer that a walk passes
   may read it for candidates of its own.
 """
@@ -53,7 +52,7 @@ ADOPTED_PART = 4
 """guess: at most one in so many neighbours is adopted, and always room for one."""
 
 _FRACTION_BITS = 58
-"""Of a lean weight: −ln(1−u) stays below 2⁶ for a u of 53 bits."""
+"""Bits of a lean weight behind the point: −ln(1−u) stays below 2⁶ for a u of 53 bits."""
 
 
 def number_of(identity: bytes) -> int:
@@ -67,8 +66,8 @@ def weight(at: int, other: int) -> int:
 
 
 def lean_weight(at: int, other: int, shared: int) -> int:
-    """The weight of a peer that shares so many topics: −ln(1−u)/shared, as a fixed-point number of
-    64 bits, where u is the plain weight as a fraction. One that shares nothing is last."""
+    """The weight of a peer that shares `shared` topics: −ln(1−u)/shared, as a fixed-point number of
+    64 bits, where u is the plain weight as a fraction. A peer that shares nothing is last."""
     if shared < 1:
         return MASK64
     fraction = (weight(at, other) >> 11) * 2.0**-53
@@ -112,9 +111,9 @@ def ranking(me: PeerId) -> Callable[[PeerId], int]:
 
 
 def gives_way(view: Iterable[PeerId], newcomer: PeerId, place: Callable[[PeerId], int]) -> PeerId:
-    """Of a full view and a member that was found, the one that ranks last and is not kept. What
-    remains of any number of members that were found, in whatever order, are those that rank first
-    (Algorithm 2, lines 16 and 17, one member at a time)."""
+    """The one of a full view and a newly found member that is not kept: the last by rank. Whatever
+    the order in which members are found, the view ends with those that rank first (Algorithm 2,
+    lines 16 and 17, one member at a time)."""
     return max((*view, newcomer), key=lambda one: (place(one), one))
 
 
@@ -135,24 +134,24 @@ def shared_parent(
 
 
 def is_from_afar(steps: int) -> bool:
-    """Whether a walk that took so many steps before it came here tells that one can be found."""
+    """Whether a walk that took `steps` before it came here shows that walks find this peer."""
     return steps >= FAR
 
 
 def is_lonely(in_links: int, quiet_periods: int, patience: int = PATIENCE) -> bool:
-    """Whether a member held by so many others, that no walk from afar has passed for so many
-    periods, asks for adoption."""
+    """Whether a member asks for adoption: `in_links` others hold it, and no walk from afar has
+    passed it for `quiet_periods`."""
     return in_links < 1 or quiet_periods >= patience
 
 
 def can_be_found(lately: bool, others: int) -> bool:
-    """Whether a member is one through which another can be found: a walk from afar has passed it
-    lately, and it is held by so many others than the one that asks."""
+    """Whether walks find a member without the peer that asks it: a walk from afar has passed it
+    lately, and `others` members beside that peer hold it."""
     return lately and others >= 1
 
 
 def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
-    """Whether a member with a view of `wanted` neighbours, so many of them adopted, adopts one
+    """Whether a member with a view of `wanted` neighbours, `adopted` of them adopted, adopts one
     more: if it has room, and can be found itself."""
     return found and adopted < max(1, wanted // ADOPTED_PART)
 

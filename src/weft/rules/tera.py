@@ -13,7 +13,7 @@ table's size |APT| and the number of active topics |T|, which tables estimate fr
 
 *Overlay identity.* A peer that starts a topic overlay gives it a random id. When two parts of a
 topic meet, all members must end with the same id, whatever the order in which they meet: the
-smaller one survives. View exchanges spread it, ever more seldom while nothing changes.
+smaller one survives. View exchanges spread it, at growing intervals while nothing changes.
 
 Deviation: a liar could name a smaller id again and again, so that a topic's members never agree.
 Peers therefore compare hashes of ids (`keeps_overlay`): each id that survives the one before takes
@@ -85,7 +85,7 @@ def keeps_overlay(topic: Topic, mine: OverlayId, theirs: OverlayId) -> bool:
 
 
 def _overlay_rank(topic: Topic, overlay: OverlayId) -> bytes:
-    """Not to be chosen: a preimage of a small one must be looked for."""
+    """A hash of the id: to get a small one, a peer must try many ids."""
     return sha256(b"%d %s" % (overlay, topic.encode())).digest()
 
 

@@ -31,8 +31,8 @@ from enum import Enum
 from weft.ids import PeerId
 
 SHAPER_KNOWN_MS = 60_000
-"""guess: a publisher that has been heard of for so long may shape a tree; names cost nothing, but
-each has to be kept up for so long."""
+"""guess: how long a publisher must have been heard of before it may shape a tree; names cost a liar
+nothing, but each has to be kept up that long."""
 PATIENCE_MAX = 16
 """guess: how many times longer than usual a member waits at the most."""
 
@@ -40,8 +40,8 @@ PATIENCE_MAX = 16
 
 
 def accepts(links: int, most: int, urgent: bool) -> bool:
-    """Whether a member with so many links takes one more. `urgent`: the asker has none, and is
-    never refused."""
+    """Whether a member with `links` takes one more. `urgent`: the asker has none, and is never
+    refused."""
     return links < most or urgent
 
 
@@ -62,7 +62,7 @@ def still_to_choose(chosen: int, asked: int, quota: int) -> int:
 
 
 def pair_weight(mine: int, theirs: int) -> int:
-    """How early a link to another is wanted, alike at both ends; the lowest first."""
+    """How early two peers want a link to each other, alike at both ends; the lowest first."""
     return min(mine, theirs)
 
 
@@ -83,9 +83,9 @@ def shapes_tree(
 
 
 def may_shape(known_ms: int, topic_ms: int) -> bool:
-    """Whether a publisher that was first heard of so long ago may take the role, where the topic's
-    first event came so long ago: one new name after the other, each the smallest and heard of at
-    several places first, would else tear the tree each time (`sim/attacks.py`, replay)."""
+    """Whether a publisher may take the role that was first heard of `known_ms` ago, in a topic
+    whose first event came `topic_ms` ago: one new name after the other, each the smallest and heard
+    of at several places first, would else tear the tree each time (`sim/attacks.py`, replay)."""
     return known_ms >= min(SHAPER_KNOWN_MS, topic_ms // 2)
 
 
@@ -127,8 +127,8 @@ class Fate(Enum):
 
 
 def fate(number: int, fed_first: int, fed_last: int) -> Fate:
-    """Of an event, where its publisher's events come over one link, in order, so far with the
-    numbers `fed_first` to `fed_last`. What was published before these may be on another way."""
+    """The fate of an event whose publisher's events come over one link, in order, so far with the
+    numbers `fed_first` to `fed_last`. Earlier events may have taken another way."""
     if number > fed_last:
         return Fate.QUEUED
     return Fate.LOST if number >= fed_first else Fate.UNKNOWN

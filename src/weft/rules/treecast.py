@@ -1,5 +1,5 @@
 """Events over a topic-aware DHT: trees of which every member is the root of its own, and gossip
-(Baehni and others, 5.1 and 5.2).
+(Baehni and others, Sections 5.1 and 5.2).
 
 *Trees.* The members of a topic lie on m = 2^bits places by the hash of their ids. A level-i link
 leads to the member that is reached when routing to hash ± m/2^(i+1): the same place but for the
@@ -24,12 +24,12 @@ makes trees fair.
 Invariants: a delegate is in charge of strictly fewer places than the member that sends to it, so a
 tree has no circle and at most `bits` levels, whatever the links are.
 
-*Several trees* (5.2, and Reliability in Section 6: f failures are tolerated with f + 1 different
-roots). Different roots alone do not give that: in trees drawn independently a member may be inside
-of several, and one crash then breaks them all. So each member belongs to one tree, a root to its
-own and any other by its hash mod f + 1 (`tree_of`), and only there it passes the event on; in the
-others it is a leaf. This is how SplitStream (Castro and others 2003) keeps its trees apart. A crash
-breaks one tree at most, and f crashes leave one whole.
+*Several trees* (Section 5.2, and Reliability in Section 6: f failures are tolerated with f + 1
+different roots). Different roots alone do not give that: in trees drawn independently a member may
+be inside of several, and one crash then breaks them all. So each member belongs to one tree, a root
+to its own and any other by its hash mod f + 1 (`tree_of`), and only there it passes the event on;
+in the others it is a leaf. This is how SplitStream (Castro and others 2003) keeps its trees apart.
+A crash breaks one tree at most, and f crashes leave one whole.
 
 A half without a member of the tree is served directly by its sender, if that knows all of it
 (`forest_delegates`).
@@ -113,7 +113,7 @@ def delegates(
     own: int, charge: int, links: Mapping[int, Sequence[int]], key: int, bits: int
 ) -> list[tuple[int, int]]:
     """The members that an event goes on to, and what each of them is in charge of then: one link of
-    every level from the own charge on, the closest to a random place of its half."""
+    every level from `charge` on, the closest to a random place of its half."""
     chosen = []
     for level in sorted(links):
         if level >= charge and links[level]:
@@ -123,8 +123,8 @@ def delegates(
 
 
 def tree_of(member: int, roots: Sequence[int], bits: int) -> int:
-    """Of an event's trees the one that a member may be inside of: a root of its own, any other by
-    its hash, of which 64 bits count."""
+    """Which of an event's trees a member may be inside of: a root of its own, any other of the one
+    that 64 bits of its hash choose."""
     if member in roots:
         return roots.index(member)
     return mix(member >> max(0, bits - 64)) % len(roots)
@@ -141,8 +141,8 @@ def forest_delegates(
     whole: int,
 ) -> list[tuple[int, int]]:
     """As `delegates`, for one of several trees: of the known members of a half only those of that
-    tree are put in charge of it. Where there is none, each is sent to by itself and passes nothing
-    on, if fewer than `whole` are known; from so many on there may be others."""
+    tree are put in charge of it. Where there is none, the event goes to each known member, which
+    passes nothing on, if fewer than `whole` are known; if more are, some may be unknown."""
     chosen: list[tuple[int, int]] = []
     for level in sorted(known):
         if level < charge:

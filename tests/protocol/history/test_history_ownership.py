@@ -470,6 +470,19 @@ def test_wishes_are_bounded() -> None:
     assert (refused.outcome, refused.reason) == ("refused", "too many wishes wait already")
 
 
+def test_wishes_that_came_true_make_room_for_those_of_other_topics() -> None:
+    town = Town(2)
+    town.run(20_000)
+    for number in range(257):
+        topic = Topic(f"/t{number}")
+        created = change(town, 0, topic, create=True, anyone=True)
+        assert created.outcome == "stored"
+        effects = hear(town, 0, 1, SubTopicRequest(topic, 7, "x"))
+        [reply] = [e.message for e in effects if isinstance(e, seam.Send)]
+        assert isinstance(reply, SubTopicReply) and reply.waits, number
+        assert change(town, 0, topic, sub_topic="x").outcome == "stored"
+
+
 def test_no_owner_to_be_reached() -> None:
     town = owned()
     town.world.crash(town.nodes[0], silent=True)
@@ -484,6 +497,22 @@ def test_an_owner_that_is_no_member_is_found_in_the_dht() -> None:
     town.run(60_000)
     assert ask(town, 1, "tennis").outcome == "queued"
     assert list(history(town, 0).wishes.of(T)) == ["tennis"]
+
+
+def test_wishes_whose_owner_is_looked_for_are_bounded() -> None:
+    town = owned(dht=True)
+    town.world.crash(town.nodes[0], silent=True)
+    town.run(600_000)
+    tokens = [
+        town.world.ask(town.nodes[1], lambda token: seam.AskSubTopic(token, T, "tennis"))
+        for _ in range(65)
+    ]
+    assert town.world.record.answers[tokens[0]] is None  # the DHT is still looking
+    answered = town.world.record.answers[tokens[-1]]
+    assert answered is not None
+    assert answered[1].reason == "too many wishes are on their way"
+    town.run(60_000)
+    assert "could be reached" in ask(town, 1, "tennis").reason  # there is room again
 
 
 @pytest.mark.parametrize("seed", range(3))

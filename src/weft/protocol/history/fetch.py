@@ -8,19 +8,19 @@ published while no member kept a store. Then, with a DHT, the peers that provide
 all were asked in vain, asking pauses for `retry_ms` and begins again; after `give_up_ms` the block
 is given up: the stream goes on without it, and the counter `history_given_up` says so.
 
-A publisher may name a parent that it never sends. Members that wait for that give it up, and only
-then does what follows it reach others, for which it is new: each would wait as long again, with all
-that was published meanwhile. So a member that lacks a block says whether it has given the block up
-(`given_up`), and a peer that has asked all members gives up as well where at least `_AGREED` of
-them, and most of those that answered, have done so. One peer's word, or that of a few among many
-that still wait, is not enough: liars would make others pass over what a cut keeps from them.
+A publisher may name a parent that it never sends. A peer that meets the gap later than others would
+wait for `give_up_ms` once more, with all events that follow. So a member that lacks a block says
+whether it has given the block up (`given_up`), and a peer that has asked all members gives up as
+well where at least `_AGREED` of them, and most of those that answered, have done so. The word of
+one peer, or of a few among many that still wait, is not enough: liars would make others pass over
+events that a cut network keeps from them.
 
-What no event names, but a peer says that there is (its heads, a topic record), is *hearsay*: only
-the peers that said so are asked, and if none of them has it, it is forgotten. So no peer can make
-another one pester others with names that it made up.
+A block that no event names, but that a peer says there is (its heads, a topic record), is
+*hearsay*: only the peers that said so are asked, and if none of them has it, it is forgotten. So no
+peer can make another one pester others with names that it made up.
 
-In the DHT a peer says which parts of a stream it has events of, and finds peers that have some of
-one (Section 4.5). A part is `segment_heights` of the stream's heights, its segment; that of a
+In the DHT a peer says which segments of a stream it has events of, and finds peers that have events
+of a segment (Section 4.5). A segment is `segment_heights` of the stream's heights; the segment of a
 missing event is known from the event that names it.
 
 Deviation: the paper provides each event under a key of its own. A key costs a lookup and a message
@@ -38,8 +38,8 @@ has the events, where a value that was put ends after a day.
 
 Invariants: a block is asked for at one peer at a time; at most `requests_max` requests are on their
 way, each for at most `blocks_per_request` blocks; at most `wants_max` blocks are wanted, of these
-`wants_per_source_max` on the word of one peer. What finds no room is not looked for; members tell
-their heads again and again, and gaps are gone through anew at the topic's next turn.
+`wants_per_source_max` on the word of one peer. A block that finds no room is not looked for now;
+members tell their heads again, and gaps are gone through anew at the topic's next turn.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ has it on disk; that it does not take it."""
 
 
 class BlocksRequest(Message, frozen=True, tag=61):
-    """For blocks; or, of a publisher, whether the receiver has a run of its own, of which these
-    are the blocks (`protocol/confirmation.py`)."""
+    """Asks for blocks; or, with `about`, a publisher asks whether the receiver has one of its runs,
+    of which these are the blocks (`protocol/confirmation.py`)."""
 
     topic: WireTopic
     request: Counter
@@ -89,6 +89,8 @@ class BlocksRequest(Message, frozen=True, tag=61):
 
 
 class BlocksReply(Message, frozen=True, tag=62):
+    """Answers `BlocksRequest`; with request 0 it tells a publisher, unasked, of a refusal."""
+
     topic: WireTopic
     request: Counter
     blocks: Blocks
@@ -108,8 +110,8 @@ PROVIDERS_WANTED = 20
 peers had crashed, for the first three named may all be gone (`pulsar-persist`). A reply names 32 at
 most."""
 _PROVIDERS_MAX = 2 * PROVIDERS_WANTED
-"""guess: providers remembered of a block, those of the latest searches: each may be of another
-segment, and one that was asked in vain may have the block later."""
+"""guess: providers remembered of a block, those of the latest searches: each search may be for
+another segment, and a provider that was asked in vain may have the block later."""
 _AGREED = 2
 """guess: members that have given a block up before others do so by their word."""
 _GIVEN_UP_MAX = 4_096
@@ -120,13 +122,13 @@ _PROVIDE = stream_of("history.provide")
 _PARTS = 1_000_000
 _LOOK_MS = 60_000
 _LOOKED_AT = 16
-"""guess, both: segments of a store looked at in a minute. Of most a few events are read until one
-is found that is provided: some milliseconds in all."""
+"""guess, both: segments of a store looked at in a minute. In most segments one of the first events
+read is a provided one, so this takes some milliseconds in all."""
 _READ = 32
 """guess: events read from the store at a time."""
 _FARTHER = 12
-"""guess: a search without any idea of an event's height doubles its step so often, to a million
-heights with 256 in a segment, and begins again."""
+"""guess: how often a search that does not know an event's height doubles its step before it begins
+again: up to a million heights, with 256 in a segment."""
 
 
 class _Want:
@@ -149,8 +151,8 @@ class _Want:
 
     def __init__(self, topic: Topic, until: Millis, first: PeerId | None, hearsay: bool) -> None:
         self.topic = topic
-        self.until = until  # given up then
-        self.first = first  # the peer on the word of which it is looked for
+        self.until = until  # when it is given up
+        self.first = first  # the peer on whose word it is looked for
         self.hearsay = hearsay  # no event names it
         self.sources: BoundedDict[PeerId, Contact] = BoundedDict(_SOURCES_MAX)  # best first
         self.providers: BoundedDict[PeerId, Contact] = BoundedDict(_PROVIDERS_MAX)  # in the DHT
@@ -169,7 +171,7 @@ class _Want:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether those that lack it have mostly given it up, as all were asked in this round."""
+        """Whether most of the peers that lack it, of all asked in this round, have given it up."""
         agreed = len(self.given_up_by)
         return agreed >= _AGREED and 2 * agreed > len(self.lacked_by)
 
@@ -199,7 +201,7 @@ class RoundTrip:
         self._smoothed = took if before is None else (7 * before + took) // 8
 
     def patience(self, longest: Millis) -> Millis:
-        """Some times what the last answers took, and `longest` before there were any."""
+        """Four times what the last answers took and a little more; `longest` before the first."""
         return longest if self._smoothed is None else min(longest, 200 + 4 * self._smoothed)
 
 
@@ -216,10 +218,10 @@ class Fetch:
         take_in: Callable[[Topic, Cid, bytes, Contact | None], None],
         give_up: Callable[[Topic, Cid, bool], None],
     ) -> None:
-        """`publishers_above` names the publishers of events that name another one, as far as this
-        peer knows where they are, and `height_above` tells the height of such an event, as far as
-        one is known; `take_in` gets each block that came, with its sender unless it came from the
-        DHT, and `forget`s it here; `give_up` is told of blocks that no peer has, and whether they
+        """`publishers_above` names the publishers of the events that name a block as their parent,
+        as far as this peer knows where they are; `height_above` tells the height of such an event,
+        if one is known; `take_in` gets each block that came, with its sender unless it came from
+        the DHT, and calls `forget`; `give_up` is told of blocks that no peer has, and whether they
         were only hearsay."""
         self._ctx = ctx
         self._members = members
@@ -255,7 +257,8 @@ class Fetch:
         patient: bool = False,
         hearsay: bool = False,
     ) -> None:
-        """Begin to fetch; `source` is likely to have them. `patient`: they may come anyway."""
+        """Begin to fetch blocks; `source` is likely to have them. `patient`: they may come by
+        themselves, so wait a little. `hearsay`: no event names them."""
         for cid in cids:
             want = self._wants.get(cid)
             if want is None:
@@ -286,14 +289,14 @@ class Fetch:
             self.forget(cid)
 
     def has_given_up(self, cid: Cid) -> bool:
-        """Whether this peer has looked for a block in vain, to the end."""
+        """Whether this peer has given a block up after all were asked for it."""
         return cid in self._given_up
 
     # --- answers, timers and losses -------------------------------------------------------------
 
     def on_blocks_reply(self, sender: Contact, message: BlocksReply) -> None:
-        """Each block is checked as if this peer had not asked for it. What the answer has no room
-        for may be asked of the same peer again."""
+        """Each block is checked against its CID. Blocks that the answer had no room for may be
+        asked of the same peer again."""
         request = self.requests.get(message.request)
         if request is None or request.contact.peer != sender.peer:
             self._ctx.counters["history_unasked"] += 1
@@ -420,8 +423,8 @@ class Fetch:
         ctx.set_timer(patience, TIMEOUT, topic, number)
 
     def _settle(self, request: _Request, cut_short: Collection[Cid] = ()) -> None:
-        """What a request did not bring is asked for elsewhere; of those in `cut_short` there was
-        no room in the answer, so the same peer may be asked again."""
+        """Ask elsewhere for the blocks that a request did not bring. For those in `cut_short` the
+        answer had no room, so the same peer may be asked again."""
         for cid in request.cids:
             want = self._wants.get(cid)
             if want is not None and cid not in self._paused and cid not in self._fresh:
@@ -493,20 +496,20 @@ class Segment(NamedTuple):
 
 
 class Providers:
-    """Which peers have events of a segment, said in the DHT and asked of it; without a DHT nothing
-    is.
+    """Tells the DHT which segments this peer has events of, and asks it which peers have events of
+    a segment; without a DHT it does neither.
 
-    Whether a peer provides an event's segment is drawn by its own name and the event's, so a later
-    life of the peer draws the same: it goes through its store, the latest segments of each topic
-    first, and provides them anew, some at a time. What is not in the store any more is not provided
-    further.
+    Whether a peer provides an event's segment is drawn from the peer's number and the event's CID,
+    so a later life of the peer draws the same: it goes through its store, the latest segments of
+    each topic first, and provides them anew, some at a time. A segment that is not in the store any
+    more is not provided further.
     """
 
     def __init__(self, ctx: Context, dht: Kademlia | None, library: Store) -> None:
         self._ctx = ctx
         self._dht = dht
         self._library = library
-        # When each was looked at last, in that order; the oldest give way, as in the DHT.
+        # When each was looked at last, in that order; the oldest are dropped, as in the DHT.
         self._provided: BoundedDict[Segment, Millis] = BoundedDict(ctx.config.dht.provided_max)
         self._earlier: deque[Iterator[Segment]] = deque()  # of earlier lives, by topic
         self._searches: dict[Segment, list[Callable[[Sequence[Contact]], None]]] = {}
@@ -524,11 +527,12 @@ class Providers:
             self._provide(self._segment_of(event.topic, event.height))
 
     def own(self, event: SealedEvent) -> None:
-        """The paper's publisher puts an event before it spreads it; so does ours where events
-        spread by its trees. Elsewhere it provides like any other peer.
+        """This peer has published an event. The paper's publisher puts an event into the DHT before
+        spreading it. Ours always provides its own events where the routing is Pulsarcast's;
+        elsewhere it draws like any other peer.
 
         Deviation: the block stays in the publisher's store, durable before any peer hears of it,
-        and the DHT is told that it has it; spreading does not wait until the DHT has answered.
+        and the DHT is told which peer has it; spreading does not wait for the DHT's answer.
         """
         if self._dht is None:
             return
@@ -619,10 +623,10 @@ class Providers:
     # --- asking -----------------------------------------------------------------------------------
 
     def to_search(self, topic: Topic, above: int | None, turn: int) -> int:
-        """The number of the segment in which an event should be, the likeliest first. Most parents
-        lie right below the event that names them (`above` is its height), few of them far below.
-        Where no such event is known the search goes down from the highest that is stored here, else
-        up from the beginning, by steps that double."""
+        """The number of the segment to search for an event at this turn, the likeliest first. Most
+        parents lie right below the event that names them, whose height is `above`. Where that is
+        not known, the search goes down from the highest segment stored here, or up from the
+        beginning if none is, by steps that double."""
         if above is not None:
             near = self._segment_of(topic, above - 1).number
             return max(0, near - (turn + 1) // 2) if turn % 2 else near
@@ -644,7 +648,7 @@ class Providers:
         return True
 
     def get(self, cid: Cid, then: Callable[[bytes | None], None]) -> bool:
-        """Ask the DHT for a block; False where none is put there."""
+        """Ask the DHT for a block; False where publishers put none there."""
         if self._dht is None or not self._ctx.config.history.put_bytes_max:
             return False
         token = self._ctx.quietly(lambda answer: then(answer.value))

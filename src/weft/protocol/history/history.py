@@ -7,20 +7,20 @@ durable, so what other peers have seen is never lost with its publisher.
 
 Receiving: a block that routing brings is opened and checked (`open_run`) before it is passed on,
 and then taken in (`take_in`): an event is delivered once all its parents were. A parent that is not
-known is a gap, and is got. Members tell each other their heads over new links and at intervals, so
-that a peer that missed the end of a stream finds out too. A peer that has stored events of a topic
-without being subscribed, such as a publisher from outside, tells members that it meets: it may be
-the only one that has them.
+known is a gap, and is fetched. Members tell each other their heads over new links and at intervals,
+so that a peer that missed the end of a stream finds out too. A peer that has stored events of a
+topic without being subscribed, such as a publisher from outside, tells its heads to the members
+that it meets: it may be the only peer that has these events.
 
-A subscription is answered once its stream has begun, not as soon as the routing is in: the answer
-means that whatever is published from then on comes. Where the stream begins is what another member
-says. Where none says so for half a minute (all are cut off), or all that are known keep no history,
-the stream begins with whatever comes.
+A subscription is answered once its stream has begun, not as soon as the routing has entered the
+topic: the answer means that every event published from then on comes. Another member says where the
+stream begins. Where no member says so for half a minute (all are cut off), or all known members
+keep no history, the stream begins with the next event that comes.
 
 From below: `storage` (what goes to the store), `fetch` (blocks by their CID), `versions` (which
 version of an owned topic counts), `ownership` (topics that have owners), `wishes` (sub-topics for
-peers that own none), `stream` (the only writer of what is known of a stream), `reader` (how what is
-lacking is got), `server` (what other peers are answered).
+peers that own none), `stream` (the only writer of what is known of a stream), `reader` (gets the
+events that a stream lacks), `server` (answers other peers).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Strea
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
-from weft.protocol.recent import Recent, compare
+from weft.protocol.recent import NOT_SEEN, Recent, compare
 from weft.protocol.seam import (
     Answer,
     AskHeads,
@@ -99,7 +99,7 @@ class Config:
 
     enabled: bool = False
     provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
-    segment_heights: int = 256  # asked: of a stream under one key in the DHT; alike at all peers
+    segment_heights: int = 256  # guess: of a stream under one key in the DHT; alike at all peers
     put_bytes_max: int = 0  # guess: publishers put blocks so large into the DHT; at all peers alike
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
@@ -138,13 +138,13 @@ class Config:
 
 
 _TELL = stream_of("history.tell")
-_NOT_SEEN = -1  # no fingerprint is negative
 _Before: TypeAlias = tuple[Recent, list[Statement], Contact]
-"""What was published before a subscription, by the word of the member that it entered by."""
+"""Where a subscriber's recent events are noted, the statements of runs published before it
+subscribed, and the member that told them."""
 _DESCRIBED_BYTES = 2_048
 """guess: what an event has beside its payload at most, with 16 parents and metadata."""
 _TOLD_MS = 10_000
-"""guess: a publisher is told so seldom that its events are refused in a topic."""
+"""guess: a publisher is told that its events are refused in a topic once in this time at most."""
 _TOLD_MAX = 1_024
 """guess: publishers remembered as told."""
 _PUBLISHERS_SHOWN = 8
@@ -186,9 +186,9 @@ class History(Delivery):
         self._members = members
         self._neighbours = neighbours
         self.readers: dict[Topic, Reader] = {}
-        self._entered: dict[Topic, list[Answer]] = {}  # in, and the stream has not begun
-        self._before: dict[Topic, list[_Before]] = {}  # subscriptions that have just entered
-        self._sought: dict[Cid, list[FindEvent]] = {}  # by users
+        self._entered: dict[Topic, list[Answer]] = {}  # answers kept back until the stream begins
+        self._before: dict[Topic, list[_Before]] = {}  # of subscriptions that have just entered
+        self._sought: dict[Cid, list[FindEvent]] = {}  # events that users look for
         self._providers = Providers(ctx, dht, library)
         self.storage = Storage(ctx, library)
         self.fetch = Fetch(
@@ -332,9 +332,9 @@ class History(Delivery):
         return self._ctx.quietly(entered)
 
     def _answer_entered(self, topic: Topic) -> None:
-        """Answer what the routing has answered, once the stream has begun. Where the routing found
-        no member, or only such that keep no history, there is none to begin with. (While a
-        subscription is being made there is no reader; then it asks again.)"""
+        """Pass the routing's answers on, once the stream has begun. Where the routing found no
+        member, or only members that keep no history, the stream begins alone. (While `subscribe`
+        has not made a reader yet, nothing is answered; it calls this again.)"""
         found = self.readers.get(topic)
         entered = self._entered.get(topic, [])
         if found is None or not entered:
@@ -350,8 +350,9 @@ class History(Delivery):
     def enter_after(
         self, topic: Topic, recent: Recent, seen: list[Statement], member: Contact
     ) -> None:
-        """The past is read from members that keep history. Where none does, the only past is what
-        they hold of late, so that is not passed over."""
+        """Note what was published before a subscription. The past is read from members that keep
+        history; where none does, the only past is what members still hold, so it is not passed
+        over before that is known."""
         found = self.readers.get(topic)
         if seen and found is not None and found.stream.wants_past:
             self._before.setdefault(topic, []).append((recent, seen, member))
@@ -362,10 +363,12 @@ class History(Delivery):
         return topic in self._before
 
     def _weigh_past(self, found: Reader) -> None:
-        """A member keeps history, or none of them does, or the subscriber has waited for a turn."""
+        """Decide about what was published before a subscription, once a member has said that it
+        keeps history, or all that they do not, or a turn is over: pass it over, or, where no member
+        keeps history, have it repaired."""
         for recent, seen, member in self._before.pop(found.stream.topic, ()):
             if found.nobody_keeps:
-                compare(self._ctx, found.stream.topic, recent, member, _NOT_SEEN, settle_ms=0)
+                compare(self._ctx, found.stream.topic, recent, member, NOT_SEEN, settle_ms=0)
             else:
                 self.skip_to(recent, seen)
 
@@ -510,9 +513,9 @@ class History(Delivery):
 
     def _is_far_ahead(self, topic: Topic, run: Run) -> bool:
         """Whether this peer is so far behind that the stream's pages bring a run sooner than it
-        could be handed out. Then it is passed on as its publisher signed it, and not looked at: a
-        peer that verifies everything twice never catches up with a busy stream. (What is wrong with
-        its blocks, the next peers and this peer's pages find out.)"""
+        could be handed out. Then it is passed on as its publisher signed it, and its blocks are not
+        verified: a peer that verifies everything twice never catches up with a busy stream. (The
+        next peers verify them, and so does this peer when pages bring them.)"""
         found = self.readers.get(topic)
         if found is None or not found.reading:
             return False
@@ -528,7 +531,7 @@ class History(Delivery):
         return True
 
     def _tell_refused(self, topic: Topic, run: Run, source: Contact | None) -> None:
-        """A member that publishes hears by itself that others do not take its events."""
+        """Tell a member that publishes, though it did not ask, that its events are refused here."""
         if source is None or source.peer != run.publisher:
             return
         ctx, key = self._ctx, (topic, source.peer)
@@ -550,12 +553,12 @@ class History(Delivery):
     def _payload_bytes_max(
         self, topic: Topic, headers: Mapping[str, str], envelope_bytes: int, origin: Topic | None
     ) -> int:
-        """What fits in a block, where headers stand among the metadata."""
+        """The largest payload that fits in a block, where headers stand among the metadata."""
         return payload_bytes_max(topic, _metadata(INTEGER_MAX, INTEGER_MAX, headers, origin))
 
     def refuses(self, fact: Publish, origin: Topic | None) -> bool:
-        """Whether this peer may not publish there, as far as it knows; then that is answered.
-        `origin` is the sub-topic that the event climbs from, if it does."""
+        """Whether this peer may not publish in the topic, as far as it knows; then the user is told
+        why. `origin` is the sub-topic that the event climbs from, if it does."""
         lacks = origin is not None and self.versions.lacks_level(fact.topic, origin)
         refused = self.versions.refuses_me(fact.topic)
         if lacks or (refused and self.versions.link(fact.topic) is None):
@@ -623,7 +626,7 @@ class History(Delivery):
             self._providers.own(event)
         self._route(token, events[0].topic, proven, ORIGIN in events[0].metadata)
 
-    # --- what routing brings ----------------------------------------------------------------------
+    # --- links, turns and the beginning -----------------------------------------------------------
 
     def open_run(self, topic: Topic, run: Run, sender: PeerId | None) -> list[SealedEvent] | None:
         """The events in a run of blocks that routing brought; None if it must not be passed on."""
@@ -667,7 +670,7 @@ class History(Delivery):
         self._answer_entered(found.stream.topic)
 
     def _on_begin_timer(self, topic: Topic, serial: int) -> None:
-        """Ask another member where to begin. As long as the routing is not in, there is none."""
+        """Ask another member where to begin, once the routing has entered the topic."""
         found = self.readers.get(topic)
         if found is None or found.begin_serial != serial or found.stream.begun:
             return
@@ -695,7 +698,7 @@ class History(Delivery):
             self._answer_entered(found.stream.topic)
 
     def flush(self) -> None:
-        """The end of a step: what it released goes to the store."""
+        """The end of a step: send what it released to the store."""
         self.storage.flush()
 
     # --- messages ---------------------------------------------------------------------------------
@@ -717,7 +720,7 @@ class History(Delivery):
         elif not found.may_begin_with(sender.peer):
             asks = found.is_member(sender.peer)
         elif message.heads and message.seen is None:
-            asks = True  # what has come before these heads?
+            asks = True  # so that the member also tells what came before these heads
         else:
             found.begin_with(sender, message)
             self._answer_entered(message.topic)
@@ -727,7 +730,7 @@ class History(Delivery):
         news = any(head.cid not in told for head in found.stream.heads(self.streams.unsettled))
         # A peer that has nothing may wait for a word to begin with, even if there is nothing yet.
         owed = asks or behind or (message.answer and (news or not told))
-        # One that has had its share of long answers gets none: it asks again, or another.
+        # A peer that has had its share of long answers gets none: it asks again, or another member.
         if owed and (told or self._answered.tells(message.topic, sender.peer)):
             self._send_heads(sender, found, answer=asks, seen=not told)
 
@@ -786,7 +789,7 @@ class History(Delivery):
         event = self.streams.open_block(found.stream, cid, block)
         if event is not None:
             found.take(event, sender, 0)
-        else:  # no peer can have a better one under this name
+        else:  # no other block has this CID, so no peer has a better one
             self.fetch.forget(cid)
             self._on_given_up(topic, cid, False)
 
@@ -843,8 +846,8 @@ class History(Delivery):
 
 
 def refusals(ctx: Context) -> Handlers:
-    """Of a peer without a store: messages about history are counted and refused, and a subscriber
-    that waits for a word to begin with, or for a page, is told so."""
+    """Handlers of a peer without a store: messages about history are counted and refused, and a
+    subscriber that waits for a word to begin with, or for a page, is told so."""
 
     def refuse(sender: Contact, message: Message) -> None:
         ctx.counters["history_off"] += 1
@@ -878,13 +881,13 @@ def refusals(ctx: Context) -> Handlers:
 def _metadata(
     incarnation: int, number: int, headers: Mapping[str, str], origin: Topic | None
 ) -> dict[str, Scalar]:
-    """What stands beside the payload of an own event, apart from what every document has."""
+    """The metadata of an event of this peer's own."""
     climbed = {} if origin is None else {ORIGIN: origin}
     return {INCARNATION: incarnation, NUMBER: number, **climbed, **as_metadata(headers)}
 
 
 def refused_commands(ctx: Context) -> Commands:
-    """Of a peer without a store: commands that need one are refused."""
+    """Handlers of a peer without a store: commands that need one are refused."""
 
     def refuse(command: TopicCommand) -> None:
         reason = "owned topics need a store: open the peer with store=…"

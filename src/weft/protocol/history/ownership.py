@@ -13,12 +13,12 @@ outside does, and tells them; a follower that is not subscribed asks them. With 
 record and version there and renew them, and a peer that knows a topic's holders without being
 subscribed finds them there.
 
-A record is adopted if its version follows the one that stood before (`documents/authority.py`,
-`judge_version`); what lies between is fetched. Two holders may change a topic at once. Of their
-records all peers take the same one as the newest, by rank; the other's version is a *rival*, which
-is passed on as well and counts for what it revokes, until a version takes it over. The holder that
-wrote it does so at once, any other holder at its next turn (`on_timer`): the next version has the
-changes of both.
+A record is adopted if its version follows the newest one (`documents/authority.py`,
+`judge_version`); the versions between them are fetched. Two holders may change a topic at once. Of
+their records all peers take the same one as the newest, by rank; the other's version is a *rival*,
+which is passed on as well and counts for what it revokes, until a version takes it over. The holder
+that wrote the rival does so at once, any other holder at its next turn (`on_timer`): the next
+version has the changes of both.
 
 Invariants: a record counts only by the topic's proven holders; a holder's own changes are written
 one after the other, each on top of the newest version that it knows.
@@ -83,14 +83,14 @@ _FOLLOWED_MAX = 4_096
 """guess: topics of which holders or records are known."""
 _COMING_MAX = 1_024
 _COMING_EACH_MAX = 8
-"""guess, both: versions that records wait for, and records that wait for one."""
+"""guess, both: versions that records wait for, and records that wait for one version."""
 _CLAIMED_MAX = 256
 _CLAIMS_MAX = 4
 """guess, both: topics without known holders of which claims are shown, and claims of each."""
 _CHANGES_MAX = 64
 """guess: changes that wait for the store."""
 _ASK_MS: Millis = 1_000
-"""guess: a peer that is refused asks members for the topic's newest version so often at most."""
+"""guess: a publisher that is refused asks for the topic's newest version once in this time."""
 _SOUGHT_MAX = 64
 """guess: topics held or followed from outside whose members are looked for at one turn."""
 
@@ -101,12 +101,11 @@ Find: TypeAlias = Callable[[Topic], int]
 
 
 class _Change(NamedTuple):
-    """A change that is to be written: the versions, once its turn has come (`Refused` if it cannot
-    be), and what follows (the error of the store, and the versions)."""
+    """A change that is to be written when its turn has come."""
 
-    draft: Callable[[], list[TopicVersion]]
+    draft: Callable[[], list[TopicVersion]]  # the versions to write; `Refused` if it cannot be
     refused: Callable[[Refused], None]
-    then: Callable[[str, list[TopicVersion]], None]
+    then: Callable[[str, list[TopicVersion]], None]  # gets the store's error, and the versions
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -149,11 +148,11 @@ class Ownership:
         self._claims = BoundedDict(_CLAIMED_MAX)
         self._contested: BoundedDict[tuple[Topic, Holders], None] = BoundedDict(_CLAIMED_MAX)
         """Others' claims on topics that this peer holds, of which its user was warned."""
-        self._changes: deque[_Change] = deque()  # that wait for the one before
+        self._changes: deque[_Change] = deque()  # each waits for the one before
         self._writing = False
-        self._unweighed: list[Record] = []  # of an earlier life, which lacked what lies between
+        self._unweighed: list[Record] = []  # stored, and their place beside the newest not known
         self._seeking: dict[int, Topic] = {}  # lookups for members, from outside
-        self._sought = 0
+        self._sought = 0  # of the topics held or followed from outside, the next to look for
         self._asked: BoundedDict[Topic, Millis] = BoundedDict(_FOLLOWED_MAX)  # since a refusal
         self._remember_all(library.records().values())
 
@@ -161,8 +160,8 @@ class Ownership:
         self._ctx.set_timer(self._ctx.config.history.topics_every_ms, RENEW, GENERAL)
 
     def _remember_all(self, stored: Iterable[bytes]) -> None:
-        """What an earlier life was told and believed. Of records of one topic by several sets of
-        holders those count that the user named, else those of the latest."""
+        """Take up what an earlier life was told and believed. Where the records of a topic are by
+        different holders, those that the user named count, else those of the latest record."""
         found: list[Record] = []
         for encoded in stored:
             told = records.read_told(encoded)
@@ -185,7 +184,7 @@ class Ownership:
                 self._remember_rival(record, version, newest)
 
     def _remember_rival(self, record: Record, version: TopicVersion, newest: TopicVersion) -> None:
-        """What stood beside the newest version, or was not yet known to do so."""
+        """Take up a stored record beside the newest version's, or keep it to be weighed later."""
         try:
             lineage = self._versions.lineage(newest)
             base = self._base(version, lineage)
@@ -207,7 +206,7 @@ class Ownership:
         return record is not None and self._ctx.me.peer in record.holders
 
     def claims(self, topic: Topic) -> list[Holders]:
-        """Those that say that they hold a topic, and are not believed."""
+        """The peers that say that they hold a topic, and are not believed."""
         if self._versions.holders(topic) is not None:
             return []
         return list(self._claims.get(topic, ()))
@@ -285,13 +284,13 @@ class Ownership:
             self._count(refused)
 
     def compare(self, sender: Contact, topic: Topic, sequence: int, version: Cid | None) -> bool:
-        """A member told which record it holds (sequence 0: none). Send this peer's to a member
-        that has an older one, or another; whether it is this peer that should hear."""
+        """A member told which record it holds (sequence 0: none). Send this peer's record to a
+        member that has an older or another one; returns whether this peer's is the older one."""
         record = self._records.get(topic)
         if record is None:
             return sequence > 0 and self._versions.holders(topic) is not None
         if sequence == record.sequence and version == record.value:
-            if sender.peer in record.holders:  # which can take over what others wrote
+            if sender.peer in record.holders:  # a holder can take the rivals over
                 self._tell_rivals(sender, topic)
             return False
         if sequence <= record.sequence:
@@ -313,8 +312,8 @@ class Ownership:
                 self._ctx.send(to, TopicNews(topic, record.encoded))
 
     def on_lookup_done(self, done: LookupDone) -> bool:
-        """A lookup has ended: whether it was for members of a topic that this peer holds or
-        follows from outside. They are told how it stands, or asked."""
+        """A lookup for members has ended; returns whether it was started here. A holder tells the
+        members the newest record, any other peer asks them for it."""
         topic = self._seeking.pop(done.lookup, None)
         if topic is None:
             return False
@@ -351,8 +350,8 @@ class Ownership:
                 self._settle(record)
 
     def give_up(self, cid: Cid) -> None:
-        """No peer has a version that records wait for. If it is one before theirs, the holder's
-        word on the newest counts all the same."""
+        """No peer has a version that records wait for. If it is one before a record's own, the
+        record counts all the same, since its holder says what is the newest."""
         for record, source in self._coming.pop(cid, {}).items():
             try:
                 self._weigh(record, source, all_came=True)
@@ -360,8 +359,8 @@ class Ownership:
                 self._count(refused)
 
     def on_timer(self) -> None:
-        """Renew what this peer holds before it expires, and see to what others wrote beside it;
-        look after what it follows."""
+        """Renew the records of topics that this peer holds, and take rivals over; look up the
+        records of topics that it follows."""
         self._ctx.set_timer(self._ctx.config.history.topics_every_ms, RENEW, GENERAL)
         unweighed, self._unweighed = self._unweighed, []
         for lacking in unweighed:
@@ -407,7 +406,7 @@ class Ownership:
             self._seeking[self._find(topic)] = topic
 
     def ask_again(self, topic: Topic) -> None:
-        """This peer may not publish there, as far as it knows; a newer version may let it."""
+        """Look for a newer version, since the known one does not let this peer publish."""
         now = self._ctx.now
         if now - self._asked.get(topic, now - _ASK_MS) >= _ASK_MS:
             self._asked.renew(topic, now)
@@ -419,8 +418,8 @@ class Ownership:
     # --- believing a record -----------------------------------------------------------------------
 
     def _consider(self, topic: Topic, encoded: bytes, source: Contact | None) -> None:
-        """A record that somebody brought. It counts if the topic's holders are known and it is
-        theirs; nothing is fetched for any other."""
+        """Another peer brought a record. It counts if the topic's holders are known and it is
+        theirs; nothing is fetched for any other record."""
         held = self._records.get(topic)
         rivals = self._rivals.get(topic, {}).values()
         if held is not None and encoded in (held.encoded, *(rival.encoded for rival in rivals)):
@@ -446,8 +445,8 @@ class Ownership:
         self._weigh(record, source)
 
     def _warn_contested(self, topic: Topic, holders: Holders) -> None:
-        """Another peer has created a topic that this peer holds, or is about to: none is the owner
-        for everybody, so their users should know."""
+        """Another peer says that it owns a topic that this peer created, or is about to create:
+        neither is the owner for everybody, so tell the user."""
         if (topic, holders) not in self._contested:
             self._contested[topic, holders] = None
             claim = f"{topic} is claimed by {', '.join(map(peer_text, holders))}, too"
@@ -459,7 +458,7 @@ class Ownership:
         known = topic in self._records or topic in self._versions.told or topic in self._asked
         if known or topic in self._subscribed or self._members(topic):
             return True
-        below = (*self._subscribed, *self._records)  # whose events may count in it
+        below = (*self._subscribed, *self._records)  # events of a sub-topic may count in `topic`
         return any(is_below(other, topic) for other in below)
 
     def _note_claim(self, record: Record, source: Contact | None) -> None:
@@ -493,8 +492,8 @@ class Ownership:
             then()
 
     def _weigh(self, record: Record, source: Contact | None, all_came: bool = False) -> None:
-        """Find where a record of the topic's holders stands: after the one that is held, before
-        it, or beside it. `all_came`: what is still missing will not come."""
+        """Find where a record of the topic's holders stands: after the record that this peer has,
+        before it, or beside it. `all_came`: versions that are still missing will not come."""
         topic, held = record.topic, self._records.get(record.topic)
         if self._versions.holders(topic) != record.holders:
             raise Refused(Reason.NOT_HOLDER, "held by others than this peer believes")
@@ -526,8 +525,8 @@ class Ownership:
                 self._weigh_beside(record, version, theirs, newest, ours, source)
 
     def _check_version(self, record: Record, version: TopicVersion) -> None:
-        """Whether a record's version is one of its topic by its holders, and what hangs there is
-        what it says, as far as that is at hand."""
+        """Refuse a record whose version is not one of its topic by its holders, or names something
+        else as a sub-topic, as far as the sub-topics' versions are at hand."""
         if version.name != record.topic:
             raise Refused(Reason.WRONG_TOPIC, "the record points at another topic's version")
         if version.author not in record.holders or version.owners != record.holders:
@@ -568,7 +567,8 @@ class Ownership:
         return None
 
     def _stand_beside(self, record: Record, rival: Rival, source: Contact | None) -> None:
-        """A version that lost against the newest: tell others; its author takes it over."""
+        """A version lost against the newest: keep it as a rival, tell others, and, if this peer
+        wrote it, take it over."""
         topic, cid = record.topic, rival.version.cid
         if not self._add_rival(record, rival):
             return
@@ -615,7 +615,8 @@ class Ownership:
         self._pass_on(record, source)
 
     def _settle(self, newest: Record) -> None:
-        """Forget the rivals that the newest version has taken over; fetch what may tell."""
+        """Forget the rivals that the newest version has taken over; fetch a version that may show
+        that it took over others."""
         topic = newest.topic
         missing, rivals = self._versions.settle(topic), self._versions.rivals(topic)
         kept = self._rivals.get(topic, {})
@@ -636,8 +637,8 @@ class Ownership:
         return above(topic, () if root is None else (root,))
 
     def _follow_around(self, topic: Topic, source: Contact | None) -> None:
-        """A publisher in a topic needs the versions of those above it: look them up where their
-        holders are known. A member of a sub-topic needs what hangs in its place."""
+        """A publisher in a topic needs the versions of the topics above it: look them up where
+        their holders are known. A member of a sub-topic needs the version that hangs there."""
         for level in self._levels(topic)[1:]:
             if level not in self._records:
                 self._look_up(level, lambda: None)
@@ -655,8 +656,8 @@ class Ownership:
     # --- writing versions and records -------------------------------------------------------------
 
     def _write(self, change: _Change) -> None:
-        """Changes are written one after the other, each on top of the one before: of two that were
-        asked for at once none is lost."""
+        """Changes are written one after the other, each on top of the one before, so that of two
+        that were asked for at once none is lost."""
         self._changes.append(change)
         self._write_next()
 
@@ -678,15 +679,15 @@ class Ownership:
         def then(error: str) -> None:
             for version, record in [] if error else sealed:
                 self._on_written(version, record)
-            self._writing = False  # only now: what that asks for comes after what waits
+            self._writing = False  # only now: changes that `_on_written` asks for queue up
             change.then(error, versions)
             self._write_next()
 
         self._storage.publish_topic(versions, [record for _, record in sealed], then)
 
     def _on_written(self, version: TopicVersion, record: Record) -> None:
-        """A version of this peer's own is durable. Another holder's may have come meanwhile, or
-        the user may believe others by now."""
+        """A version of this peer's own is durable. Another holder's version may have come
+        meanwhile, or the user may believe other holders by now."""
         topic = record.topic
         if self._versions.link(topic) == version.parent:
             self._adopt(record, version, None, stored=True)
@@ -698,7 +699,7 @@ class Ownership:
         newest, current = self._records.get(topic), self._versions.newest(topic)
         if newest is None or current is None:
             return
-        if newest is not record:  # the store must not forget either
+        if newest is not record:  # the store must keep both
             self._storage.add_record(newest)
             self._storage.add_named(records.rival_name(record), record.encoded)
         self._put(newest, current)
@@ -767,7 +768,7 @@ class Ownership:
         return self._seal_version(topic, owners, allowed, {}, None, metadata)
 
     def _origin(self, topic: Topic, version: Cid) -> MadeFrom:
-        """The topic that one is made from, as it stands here; whose it is does not matter."""
+        """The topic that a new one is made from, as it stands here; anybody may own it."""
         found = self._versions.get(version)
         if found is None:
             raise Refused(Reason.UNKNOWN_TOPIC, f"{cid_text(version)} is not known here")
@@ -783,7 +784,8 @@ class Ownership:
         """A sub-topic's version: the newest one known, or a first one made for it."""
         name = Topic(f"{topic}/{segment}")
         if sub_topic_segment(topic, name) != segment:
-            raise Refused(Reason.OUTSIDE_PARENT, f"{segment!r} is not one segment of a path")
+            said = f"{segment!r} is no name for a sub-topic: that is one segment of a path"
+            raise Refused(Reason.OUTSIDE_PARENT, said)
         known = self._versions.newest(name)
         if known is not None:
             if parent.sub_topics.get(segment) == known.cid:

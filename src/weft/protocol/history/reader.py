@@ -9,8 +9,8 @@ on from is replaced by another; reading goes on where the last page ended.
 
 Words: the *fork* of a branch is the event where it left the rest of the stream. An event is
 *vouched* for if an accepted one names it as its parent, and *early* if it came before this peer
-knew where to begin (`stream.py`). A topic's *turn* comes again and again, ever more seldom
-(`history.py`).
+knew where to begin (`stream.py`). A topic's *turn* (`History.run_topic`) comes once a cycle, or
+more seldom while the routing finds it quiet.
 
 What a gap means depends on what is being read, so that is an explicit state:
 
@@ -34,22 +34,22 @@ fork lies far below. It is read from `REACH` below its lowest known event. If an
 page lacks a parent, that was too high: reading begins anew from twice as far below, and so on. A
 first page without gaps proves nothing of other branches: one may have ended below that place, and
 be joined only further up, by an event that lacks a parent then. So if on the way up more events
-lack parents than may wait, reading begins further down once more. One that began at the very bottom
-goes on to its end, so every reading ends.
+lack parents than may wait, reading begins further down once more. A reading that began at the very
+bottom goes on to its end, so every reading ends.
 
-**Which member is believed.** One that has pruned what was asked for is not believed at once: others
-are asked whether they have more, and only if none has, the first one's part is read. Each page must
-lie above the one before and hold something that belongs to the stream; a member whose pages do not
-is left for another, so that no member can keep another one reading for ever.
+**Which member is believed.** A member may say that it has pruned what was asked for. Then others
+are asked first whether they have more, and only if none has, that member's part is read. Each page
+must lie above the one before and hold an event that belongs to the stream; a member whose page does
+not is left for another, so that no member can keep this peer reading for ever.
 
-**Pages on their way.** They are asked for `_PAGES` at a time, and the next ones as soon as the last
-of these has come, before it is verified: that one waits for a step of its own, since what a step
-sends leaves when it is over. So neither end is idle while pages travel or the other end works. They
-come in their order (`part`); one that got lost is asked for again, with those after it.
+**Pages on their way.** A question asks for `_PAGES` pages, and the next question is sent as soon as
+the last of them has come, before that page is verified: a page is verified in a step of its own,
+since messages leave only at the end of a step. So neither peer is idle while pages travel. Pages
+come in their order (`part`); a lost page is asked for again, with those after it.
 
 Each page says how high its sender's stream is. While that is more than `FAR` above, new events
 come in pages sooner than they could be handed out. The routing hears so (`FarBehind`) and need not
-bring them, until the reading is within `NEAR` of the end: then they wait for it here.
+bring them, until the reading is within `NEAR` of the end: from then on new events wait here for it.
 
 Invariants: at most `_PAGES` pages are asked for at a time, from one member; at most `_SOURCES_MAX`
 members that keep history are tried for one reading. Walking back from a branch that came from below
@@ -123,21 +123,21 @@ NEAR = 1_024
 """guess: events above the stream's end that are taken in while it is read, so that they are there
 when the reading comes to its end; as many as may wait for their parents."""
 FAR = 4 * NEAR
-"""guess: so far below the end of the stream, new events are left to pages."""
+"""guess: a reading that is so far below the end of the stream leaves new events to pages."""
 _STEPS_MAX = 24
 """guess: events named below the heads, each twice as far below as the one before; enough for any
 stream, and some 2 ms."""
 _FIRST_STEP = 8
 """guess: how far below the heads the first of them lies."""
 _ASKED_AGAIN_MAX = 2
-"""guess: then the source is left."""
+"""guess: times that a silent source is asked again before another one is tried."""
 _SILENT_MAX = 64
 """guess: members remembered that did not answer; more than readings try in some minutes."""
 _SOURCES_MAX = 8
-"""guess: members tried for one reading."""
+"""guess: members that are tried for one reading before it fails."""
 _ASKED_TO_BEGIN_MAX = 8
 """guess: times a member that does not answer is asked where its stream stands, one every
-`request_timeout_ms`, besides each one that is met; the topic's turns come ever more seldom."""
+`request_timeout_ms`, besides each one that is met; later the topic's turns do so."""
 _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
 _BROUGHT_MAX = 64
@@ -233,34 +233,34 @@ class Reader:
         "_asked_at",
         "_asked_members",
         "_asked_to_begin",
-        "_began",
-        "_began_at",
         "_brought",
-        "_climbed",
         "_ctx",
         "_failed",
         "_far",
         "_fetch",
+        "_first_heads",
         "_given_up",
+        "_highest",
         "_inbox",
         "_keep_none",
         "_library",
+        "_lowest_wanted",
         "_members",
         "_part",
+        "_past_to_read",
         "_pruned",
         "_reach",
+        "_reading_from",
         "_request",
         "_round_trip",
         "_silent",
         "_since",
         "_source",
         "_state",
+        "_steps_back",
         "_streams",
-        "_told",
+        "_told_heads",
         "_topic",
-        "_walked",
-        "_wanted",
-        "_wanted_above",
         "begin_serial",
         "stream",
     )
@@ -284,20 +284,20 @@ class Reader:
         self._library = library
         self._members = members
         self._state = State.IDLE
-        self._wanted = since  # the past that is still to be read
+        self._past_to_read = since  # None once a reading has begun
         # --- a member's word to begin with
         self.begin_serial = ctx.next_serial()  # of the timer that asks for it again
         self._asked_to_begin = 0
         self._asked_members: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MEMBERS_MAX)
         self._keep_none: dict[PeerId, None] = {}  # members that keep no history
-        self._began_at: Sequence[Head] = ()  # the heads of the member that this peer began with
-        self._told: Sequence[Head] | None = None  # the heads of the member that told them last
+        self._first_heads: Sequence[Head] = ()  # the heads of the member that this peer began with
+        self._told_heads: Sequence[Head] | None = None  # the heads that a member told last
         # --- walking back
         floor = library.summary(topic).floor
-        self._climbed = max(library.heads(topic).values(), default=floor.height)
-        """The highest event that was taken in, released or not."""
-        self._walked = 0  # steps back along one branch, without reaching anything known
-        self._wanted_above = self._began_above()
+        self._highest = max(library.heads(topic).values(), default=floor.height)
+        """The height of the highest event that was taken in, released or not."""
+        self._steps_back = 0  # steps back along one branch, without reaching anything known
+        self._lowest_wanted = self._stored_from()
         """The past below this height was not asked for."""
         # --- the reading under way
         self._brought: BoundedDict[Cid, Contact] = BoundedDict(_BROUGHT_MAX)
@@ -316,13 +316,13 @@ class Reader:
         self._asked_again = 0
         self._round_trip = RoundTrip()
         self._pruned: Contact | None = None  # the first that has pruned what is asked for
-        self._began: int | None = None  # the height that this reading began at, if it is known
-        self._reach = 0  # how far below what waited it began; 0 where it began elsewhere
+        self._reading_from: int | None = None  # the height that this reading began at, if known
+        self._reach = 0  # how far below the lowest waiting event it began, if it did
 
-    def _began_above(self) -> int:
-        """Where the stored stream begins, if that is not at its bottom. One that began where
-        another member stood may have low events, too: its peer's own, or of a branch that forked
-        off far below."""
+    def _stored_from(self) -> int:
+        """The height at which the stored stream begins; 0: at its bottom. A stream that began where
+        another member stood may have low events, too: this peer's own, or those of a branch that
+        forked off far below."""
         lowest = self._library.events(self._topic, limit=1)
         if not lowest or lowest[0].height > 1:
             return lowest[0].height if lowest else 0
@@ -345,7 +345,7 @@ class Reader:
         if any(cid in self._fetch or cid in room for cid in self._given_up):
             return False
         failed = self._state is State.FAILED
-        return not failed and (self._wanted is None or not self._members(self._topic))
+        return not failed and (self._past_to_read is None or not self._members(self._topic))
 
     def brings(self, height: int) -> bool:
         """Whether an event so high comes in a page sooner than it can be handed out."""
@@ -359,7 +359,7 @@ class Reader:
     def want_past(self, since: Since) -> None:
         """A subscriber asks for the past, perhaps after others that did not."""
         self.stream.want_past()
-        self._wanted = since
+        self._past_to_read = since
 
     def seek_beginning(self) -> None:
         """Have a member asked where to begin, unless one has told meanwhile."""
@@ -387,17 +387,17 @@ class Reader:
         self._keep_none.pop(peer, None)
 
     def note_told(self, member: PeerId, word: Heads) -> None:
-        """A peer tells where its stream ends. What peers from outside say does not count, nor does
-        the silence of one that has not begun itself."""
+        """A peer tells where its stream ends. The word of peers from outside does not count, nor
+        does that of a member whose own stream has not begun."""
         counts = self.is_member(member) or self.may_begin_with(member)
         has_begun = word.heads or word.seen is not None
         if counts and has_begun and self.stream.begun:
-            self._told = word.heads
+            self._told_heads = word.heads
 
     @property
     def told(self) -> Sequence[Head] | None:
         """Where other members stand, as they said; None as long as there was no word."""
-        return None if self._told is None else (*self._began_at, *self._told)
+        return None if self._told_heads is None else (*self._first_heads, *self._told_heads)
 
     def is_member(self, peer: PeerId) -> bool:
         """Whether the routing knows a peer as a member."""
@@ -428,8 +428,8 @@ class Reader:
 
     def begin_with(self, member: Contact, word: Heads) -> None:
         """Begin where another member stands."""
-        self._wanted_above = min((head.height for head in word.heads), default=0)
-        self._began_at = word.heads
+        self._lowest_wanted = min((head.height for head in word.heads), default=0)
+        self._first_heads = word.heads
         missing = self._streams.begin(self.stream, word)
         self._fetch.want(self._topic, missing, member, hearsay=True)
         self.take_early()
@@ -437,25 +437,25 @@ class Reader:
     def on_member(self, member: Contact | None) -> None:
         """Read the past that is wanted, as soon as there is a member to ask. A peer that has the
         stream from its beginning lacks only what follows."""
-        if self._wanted is None or self.reading:
+        if self._past_to_read is None or self.reading:
             return
         if member is None and not self._members(self._topic):
             return
-        since, self._wanted = self._wanted, None
+        since, self._past_to_read = self._past_to_read, None
         floor = self._library.summary(self._topic).floor
-        if self.stream.dag.heads and not self._wanted_above and floor == START:
+        if self.stream.dag.heads and not self._lowest_wanted and floor == START:
             since = self._behind()
         elif since == "beginning":
-            self._wanted_above = 0
+            self._lowest_wanted = 0
         self._read(member, since)
 
     def on_heads(self, member: Contact, heads: Sequence[Head]) -> None:
         """A member tells where its stream ends: get what this peer has not seen."""
         unknown = [head for head in heads if not self.stream.dag.knows(head.cid)]
-        far = max((head.height for head in unknown), default=0) - self._climbed
+        far = max((head.height for head in unknown), default=0) - self._highest
         if far > self._ctx.config.history.walk_back_max:
             self._read(member, self._behind())
-        elif unknown and not self.reading and self._wanted is None:
+        elif unknown and not self.reading and self._past_to_read is None:
             cids = [head.cid for head in unknown]
             self._fetch.want(self._topic, cids, member, hearsay=True)
 
@@ -464,8 +464,8 @@ class Reader:
         missing, for which peers that are no members may be asked, too."""
         if self._state is State.FAILED and members:
             self._go(Step.TURN)
-            if self._wanted is None:
-                self._wanted = self._since
+            if self._past_to_read is None:
+                self._past_to_read = self._since
         self.on_member(None)
         self._take_proven()
         if not self.reading:
@@ -486,7 +486,8 @@ class Reader:
             self.take(event, source, hops, early=True)
 
     def _take_proven(self) -> None:
-        """How far the past goes is shown, or will not be: the events that waited for that."""
+        """Take in the events that waited for proof of where the beginning lies, once that has come
+        or its time is over."""
         if self.stream.begun and self.stream.early and not self.stream.proving:
             for event, source, hops in self.stream.take_early():
                 self.take(event, source, hops)
@@ -499,7 +500,8 @@ class Reader:
         early: bool = False,
         paged: bool = False,
     ) -> Result:
-        """Put an event in its place, and see to what it lacks. `paged`: it came in a page."""
+        """Put an event in its place, and get the parents that it lacks. `paged`: it came in a
+        page."""
         taken = self._streams.add(self.stream, event, source, hops, early)
         self._take_proven()
         if taken.no_room:
@@ -525,14 +527,14 @@ class Reader:
         self, event: SealedEvent, taken: Taken, source: Contact | None, paged: bool
     ) -> bool:
         """An event got its place. Parents that are not there are given up where the past is not
-        wanted, else got; whether that shows that a search began too high."""
+        wanted, else fetched. Returns whether they show that a search began too high."""
         missing = taken.missing
         if not missing:
-            self._climbed = max(self._climbed, event.height)
+            self._highest = max(self._highest, event.height)
         if taken.vouched:
-            self._walked = self._walked + 1 if missing else 0
+            self._steps_back = self._steps_back + 1 if missing else 0
         if taken.past_unwanted:
-            self._wanted_above = min(self._wanted_above, event.height)
+            self._lowest_wanted = min(self._lowest_wanted, event.height)
             self._streams.give_up(self.stream, missing)
             return False
         if missing:
@@ -551,8 +553,8 @@ class Reader:
         waits above an older gap does not make a new one longer.) While the stream is being read
         already, gaps are left to that: the end of the reading shows which are left. Returns
         whether a search began too high."""
-        below, self._climbed = self._climbed, max(self._climbed, event.height)
-        if self._wanted is not None:
+        below, self._highest = self._highest, max(self._highest, event.height)
+        if self._past_to_read is not None:
             if self._members(self._topic):
                 self._leave_to_reading(taken.missing, source)
             else:
@@ -560,7 +562,7 @@ class Reader:
             return False
         if self._state is State.SEARCHING and paged:
             self._go(Step.GAP)
-            self._walked = 0
+            self._steps_back = 0
             return True
         if self.reading:
             if not paged:
@@ -568,11 +570,11 @@ class Reader:
             return False
         if self._state is State.LOST:
             self._go(Step.GAP)
-            self._walked = 0
+            self._steps_back = 0
         walk_back_max = self._ctx.config.history.walk_back_max
-        if self._walked > walk_back_max:
-            self._walked = 0
-            if event.height <= self._wanted_above:
+        if self._steps_back > walk_back_max:
+            self._steps_back = 0
+            if event.height <= self._lowest_wanted:
                 self._streams.give_up(self.stream, taken.missing)
             else:
                 self._search(source, event.height)
@@ -585,7 +587,7 @@ class Reader:
         return False
 
     def _leave_to_reading(self, missing: Iterable[Cid], source: Contact | None) -> None:
-        """What a reading does not bring is asked of this peer then."""
+        """Note that `source` is asked after the reading for parents that are still missing."""
         if source is not None:
             for cid in missing:
                 self._brought[cid] = source
@@ -636,8 +638,8 @@ class Reader:
     def _take_in(self, page: _Page) -> None:
         message = page.message
         results = self._take_page(message.blocks, page.source)
-        # A branch that forked off below where this reading began shows in more that lacks parents
-        # than may wait; or, during a search, in anything that does.
+        # A branch that forked off below where this reading began shows by more events without
+        # parents than may wait; during a search, by a single one.
         if results & {Result.NO_ROOM, Result.TOO_HIGH} and self._search_lower(page.source):
             return
         self._go(Step.PAGE)
@@ -652,7 +654,8 @@ class Reader:
             self._note_far(left > (NEAR if self._far else FAR))
 
     def _note_far(self, far: bool) -> None:
-        """How far this reading has to go. Told again with each page, for links change."""
+        """Tell the routing whether this reading is far behind; again with each page, since the
+        topic's links change."""
         if far or self._far:
             self._ctx.tell(FarBehind(self._topic, far))
         self._far = far
@@ -668,7 +671,7 @@ class Reader:
         following = message.next
         if following is None or self._after is None:
             return True
-        return Position(following.height, following.cid) > self._after  # pages climb
+        return Position(following.height, following.cid) > self._after  # above the page before
 
     def _take_page(self, blocks: list[bytes], sender: Contact) -> set[Result]:
         """Take a page's events in. An event that may not be in the stream by itself may still be
@@ -681,7 +684,7 @@ class Reader:
             if event is None:
                 continue
             if not self.stream.dag.heads and self._state is State.PARTIAL:
-                self._wanted_above = event.height
+                self._lowest_wanted = event.height
             result = self.take(event, sender, 0, paged=True)
             results.add(result)
             if result in (Result.REFUSED, Result.NO_ROOM):
@@ -740,8 +743,9 @@ class Reader:
                 self._fetch.want(self._topic, [cid], source)
 
     def on_timeout(self, serial: int) -> None:
-        """Question or answer may have got lost: ask once or twice more, then another member; at
-        once, if this one was silent before, or has not answered yet and others may."""
+        """Question or answer may have got lost: ask once or twice more, then another member. If
+        others may answer, a member that was silent before, or has sent no page yet, is left at
+        once."""
         source = self._source
         if source is None or serial != self._request:
             return
@@ -769,7 +773,7 @@ class Reader:
         if self.reading:
             return
         whole = since == "beginning" or isinstance(since, tuple)
-        self._began = 0 if since == "beginning" else None
+        self._reading_from = 0 if since == "beginning" else None
         self._reach = 0
         self._since, self._after = since, None
         self._go(Step.READ if whole else Step.READ_PART)
@@ -787,11 +791,11 @@ class Reader:
     def _search_lower(self, source: Contact) -> bool:
         """Too much lacks parents: begin further down, below the lowest event that waits; False
         where nothing is further down, or what comes before was not asked for."""
-        if self._state is State.PARTIAL or self._began == 0:
+        if self._state is State.PARTIAL or self._reading_from == 0:
             return False
         lowest = self.stream.dag.lowest_waiting()
-        climbed = lowest - self._began if self._began is not None else 0
-        self._reach = max(REACH, 2 * self._reach, 2 * climbed)
+        read = lowest - self._reading_from if self._reading_from is not None else 0
+        self._reach = max(REACH, 2 * self._reach, 2 * read)
         self._inbox.clear()
         self._begin_below(lowest)
         self._ask(source)
@@ -799,7 +803,7 @@ class Reader:
 
     def _begin_below(self, height: int) -> None:
         self._since, self._after = "beginning", _bottom_of(height - self._reach)
-        self._began = self._after.height
+        self._reading_from = self._after.height
         self._go(Step.SEARCH)
 
     def _behind(self) -> Since:
@@ -838,8 +842,8 @@ class Reader:
         self._ask_another()
 
     def _ask_another(self) -> None:
-        """Ask a member that has not failed; if none is left, the one that has pruned a part. Those
-        that keep no history are no sources, so that any number of them is gone through."""
+        """Ask a member that has not failed; if none is left, the one that has pruned a part. A
+        member that keeps no history does not count as tried."""
         left = [c for c in self.to_begin_with() if c.peer not in self._failed]
         left.sort(key=lambda one: one.peer in self._silent)
         source = left[0] if left and len(self._failed) < _SOURCES_MAX else None
@@ -879,7 +883,7 @@ class Reader:
         ctx.set_timer(self._patience() << asked_again, TIMEOUT, self._topic, self._request)
 
     def _await_part(self) -> None:
-        """Another page follows by itself, as soon as an answer would."""
+        """The member sends the next page by itself: wait for it as long as for an answer."""
         self._part += 1
         self._asked_at = self._ctx.now
         self._asked_again = 0

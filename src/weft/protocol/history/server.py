@@ -1,16 +1,15 @@
 """Answering other peers about history: blocks by their CID, and pages of a stream in its order
 (paper 004, Section 4.5).
 
-A peer answers from its store: blocks by their CID, and pages of a stream in its
-order. Everything that is stored may be asked for. An answer is bounded in blocks and bytes, and so
-is the search for what the asker lacks beside its heads. What was released but is still on its way
-to the store is answered from memory. Each asker has a share, so many bytes a second (`Pace`), and
-what is looked at counts as well as what is sent: an answer without a block may take as long as a
-full page. A peer that reads a long past, or asks without end, must neither keep this peer from its
-own work nor take its uplink from others. A peer that has had its share waits a little for the next
-answer; it is not refused, since it would only go and ask another member. At most `_WAITING_MAX`
-questions wait, `_WAITING_EACH_MAX` of one peer; what finds no room is counted and not answered, and
-is asked again.
+A peer answers from its store; everything that is stored may be asked for. An event that was
+released but is still on its way to the store is answered from memory. An answer is bounded in
+blocks and bytes, and so is the search for events that the asker lacks beside its heads. Each asker
+has a share, so many bytes a second (`Pace`), since a peer that reads a long past, or asks without
+end, must neither keep this peer from its own work nor take its uplink from others. The work of
+looking is charged as well as the bytes sent: an answer without a block may take as long as a full
+page. A peer that has had its share waits a little for the next answer; it is not refused, since it
+would only ask another member. At most `_WAITING_MAX` questions wait, `_WAITING_EACH_MAX` of one
+peer; a question that finds no room is counted and not answered, and the asker repeats it.
 
 A peer that reads a long past asks for several pages at once. They are sent one after the other,
 each from where the one before it ended and within the asker's share, so a question for many pages
@@ -46,8 +45,8 @@ from weft.store.reader import Since
 
 PACE = "history.pace"
 BESIDE_MAX = 4_096
-"""guess: how far down the order is searched for what an asker lacks beside its heads; what is not
-found shows as gaps. Some 30 ms: nobody can make this peer read its whole store."""
+"""guess: positions of the stream searched for events that an asker lacks beside its heads, some
+30 ms, so that no question makes this peer read its whole store. What is not found shows as gaps."""
 _WAITING_MAX = 256
 _WAITING_EACH_MAX = 8
 _PEERS_MAX = 1_024
@@ -65,7 +64,7 @@ class Server:
         versions: Versions,
         has_given_up: Callable[[Cid], bool],
     ) -> None:
-        """`has_given_up`: whether this peer has looked for a block in vain, to the end."""
+        """`has_given_up`: whether this peer has given a block up."""
         self._ctx = ctx
         self._has_given_up = has_given_up
         self._library = library
@@ -88,7 +87,7 @@ class Server:
         self._pace.on_timer(number)
 
     def on_peer_lost(self, peer: PeerId) -> None:
-        """Nobody waits for what it asked."""
+        """Drop the questions of a peer that is gone."""
         self._pace.forget(peer)
 
     def block(self, cid: Cid) -> bytes | None:
@@ -103,7 +102,7 @@ class Server:
     # --- one answer -------------------------------------------------------------------------------
 
     def _answer_blocks(self, sender: Contact, message: BlocksRequest) -> Cost:
-        """As many of the blocks as one message may hold; what is not at hand is named, too."""
+        """Send as many of the blocks as one message may hold, and name those that are not here."""
         blocks: list[bytes] = []
         lacking: list[Cid] = []
         size = 0
@@ -122,7 +121,7 @@ class Server:
         return Cost(size, len(blocks) + len(lacking))
 
     def _answer_page(self, sender: Contact, message: PageRequest, part: int) -> Cost:
-        """One page. What the asker has to read on from may not be here (any more)."""
+        """Send one page, or say that the event that the asker has to read on from is not here."""
         try:
             events, pruned, end, looked_at = self._read(message)
         except NotHeld:
@@ -152,10 +151,10 @@ class Server:
 
     def _read(self, message: PageRequest) -> tuple[list[SealedEvent], bool, Position, int]:
         """Events, whether older ones are gone, the position up to which was read, and how much was
-        looked at. What does not fit of the events beside the asker's heads shows as gaps, and is
-        asked for."""
+        looked at. Events beside the asker's heads that do not fit show as gaps, and are asked for
+        later."""
         looked_at = 0
-        if message.since_ms is not None:  # dates have no order: all that follow are gone through
+        if message.since_ms is not None:  # a stream is not in the order of dates: all are read
             looked_at = self._library.summary(message.topic).events // _DATES_AT_ONCE
         if message.after is not None:
             after = Position(message.after.height, message.after.cid)
@@ -187,7 +186,7 @@ class Server:
 
 
 class Cost(NamedTuple):
-    """What an answer took."""
+    """What an answer cost this peer, and what follows it."""
 
     bytes: int  # of blocks that were sent
     looked_at: int  # positions of a stream, or names of blocks
@@ -198,10 +197,10 @@ Serve = Callable[[], Cost]
 """Sends an answer, and says what that took."""
 
 _LOOKED_AT_PER_S = 16_384
-"""measured: to look at a position takes some 9 µs (SQLite, 20,000 events), so that an asker takes a
-seventh of a core at most for what it is not even sent."""
+"""measured: looking at a position takes some 9 µs (SQLite, 20,000 events), so looking takes a
+seventh of a core at most for one asker."""
 _ANSWER = 4
-"""measured: an answer by itself takes as long as so many positions."""
+"""measured: an empty answer takes as long as looking at so many positions."""
 _DATES_AT_ONCE = 64
 """measured: going through so many events by their date takes as long as looking at one."""
 
@@ -215,7 +214,7 @@ class _Waiting(NamedTuple):
 
 
 class Pace:
-    """What one peer has served to each other one, in bytes, and the questions that wait."""
+    """How many bytes each asker was served, and the questions that wait for their turn."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -224,8 +223,8 @@ class Pace:
         self._waiting: dict[int, _Waiting] = {}
 
     def serve(self, sender: Contact, topic: Topic, answer: Serve, page: bool = False) -> None:
-        """Answer at once, or as soon as the sender's share allows. A peer that asks for a `page` of
-        a topic waits for no other one of it: it lost patience, or reads from elsewhere by now."""
+        """Answer at once, or as soon as the sender's share allows. A question for a `page` replaces
+        the sender's earlier one in the topic: the sender has lost patience, or reads elsewhere."""
         peer = sender.peer
         if page:
             self._drop(lambda one: one.peer == peer and one.page_of == topic)
@@ -248,7 +247,7 @@ class Pace:
             self._charge(waiting.peer, waiting.answer())
 
     def forget(self, peer: PeerId) -> None:
-        """The peer is gone, and with it what it asked."""
+        """The peer is gone: drop its questions."""
         self._drop(lambda one: one.peer == peer)
 
     def _drop(self, which: Callable[[_Waiting], bool]) -> None:
@@ -256,7 +255,7 @@ class Pace:
             del self._waiting[number]
 
     def _owes(self, peer: PeerId) -> int:
-        """What a peer has had beyond its share so far, in bytes."""
+        """The bytes that a peer has had beyond its share so far."""
         since, served = self._owed.get(peer, (self._ctx.now, 0))
         return max(0, served - (self._ctx.now - since) * self._rate // 1_000)
 
@@ -270,7 +269,8 @@ class Pace:
         return -(-over * 1_000 // self._rate) if over > 0 else 0
 
     def _charge(self, peer: PeerId, cost: Cost) -> None:
-        """What was looked at counts as the part of a second's share that it takes of a second."""
+        """Charge an answer to its asker. Looking at `_LOOKED_AT_PER_S` positions costs as much as
+        the bytes of a second's share."""
         work = self._rate * (cost.looked_at + _ANSWER) // _LOOKED_AT_PER_S
         self._owed.renew(peer, (self._ctx.now, self._owes(peer) + cost.bytes + work))
         if cost.then is not None:

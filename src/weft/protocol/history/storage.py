@@ -12,14 +12,14 @@ Retention: at intervals each topic that has a limit is pruned (`seam.Prune`).
 
 Quota: what one publisher may have stored in a topic is bounded (`Keep.publisher_bytes`): beyond it
 its events are refused, neither stored nor passed on, until some of them were pruned; its own peer
-tells the publisher so. Members do not all store the same at the same moment, so one may take an
-event that another refuses, and a third publisher may name it. What another event waits for is
-therefore taken up to twice the quota: no member falls behind for a difference of moments. (What
-waits for its parents counts once it is stored; until then `waiting_bytes_max` bounds it.)
+tells the user so. Members do not all store the same events at the same moment, so one may take an
+event that another refuses, and another publisher may name it. An event that another one waits for
+is therefore taken up to twice the quota, so that no member falls behind. (An event that waits for
+its parents counts once it is stored; until then `waiting_bytes_max` bounds it.)
 
-Deviation: paper 004 bounds nothing. One publisher made 8 members store 514 MB of 60 MB it sent.
+Deviation: paper 004 bounds nothing. One publisher that sent 60 MB made 8 members store 514 MB.
 
-Invariant: whatever was handed in is in exactly one `Store` effect, in the order it came.
+Invariant: each event handed in is in exactly one `Store` effect, in the order it came.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Keep:
 
 _UNLIMITED = Retention()
 _USED_MAX = 4_096
-"""guess: publishers of topics of which is remembered how much they have; others are looked up."""
+"""guess: publishers, per topic, whose stored bytes are remembered; others are looked up."""
 _VOUCHED_TIMES = 2
-"""guess: how much more of a publisher is taken where another event waits for it."""
+"""guess: how many times its quota a publisher gets for events that other events wait for."""
 
 Then = Callable[[str], None]
-"""Told once the store has answered: why it failed, or an empty text."""
+"""Called once the store has answered, with the reason why it failed or an empty text."""
 
 
 class Written(NamedTuple):
@@ -125,7 +125,7 @@ class Storage:
         return history.keep_topics.get(topic, history.keep).publisher_bytes
 
     def used(self, topic: Topic, publisher: PeerId) -> int:
-        """What a publisher has stored in a topic, or on its way there."""
+        """The bytes that a publisher has stored in a topic, or on their way there."""
         used = self._used.get((topic, publisher))
         if used is None:
             under_way = chain(self._events, *(one.events for one in self._under_way.values()))
@@ -173,7 +173,7 @@ class Storage:
         self.add_named(record.name, record.encoded)
 
     def add_named(self, name: bytes, encoded: bytes) -> None:
-        """A record, or what stands beside records; replaces what the store holds of that name."""
+        """A record, or a note that is stored like one; replaces the one of that name."""
         self._records.append((name, encoded))
 
     def lose(self, topic: Topic, cid: Cid) -> None:
@@ -181,7 +181,7 @@ class Storage:
         self._lost[topic, cid] = None
 
     def begin(self, topic: Topic, told: bytes) -> None:
-        """What a later life must know of where a subscription began."""
+        """Where a subscription began, encoded, for a later life of this peer."""
         self._beginnings.append((topic, told))
 
     def publish(self, events: tuple[SealedEvent, ...], then: Then) -> None:

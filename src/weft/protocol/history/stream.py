@@ -2,12 +2,12 @@
 (paper 004, Sections 4.1, 4.4 and 4.5).
 
 Every block that is brought (by routing, by an answer to a request, in a page of a stream) goes
-through `Streams.add`. The event is checked first: what is not what it says is neither stored nor
-passed on. Then it is judged: an event that waits for a parent vouches for it, since it was judged
-itself and names the parent by its CID. So what fills a gap is judged as history, everything else by
-the newest version of its topic as well (`documents/authority.py`). Then it gets its place in the
-topic's DAG (`documents/dag.py`); what that releases is stored and delivered. What is missing is
-only reported here (`Taken`): how it is got is the business of `reader.py`.
+through `Streams.add`. The event is checked first: a block that is not what it says is neither
+stored nor passed on. Then it is judged: an event that waits for a parent vouches for it, since it
+was judged itself and names the parent by its CID. So an event that fills a gap is judged as
+history, any other one by the newest version of its topic as well (`documents/authority.py`). Then
+it gets its place in the topic's DAG (`documents/dag.py`); the events that it releases are stored
+and delivered. Missing parents are only reported here (`Taken`): `reader.py` gets them.
 
 A subscription begins in one of three ways:
 
@@ -15,37 +15,36 @@ A subscription begins in one of three ways:
 - the past is asked for: the stream is read in its order from a member;
 - else a member's heads are the *baseline*: they are delivered, what came before them is not wanted.
 
-Until a subscription has begun, the events that routing brings wait; the oldest give way, and come
-back as gaps.
+Until a subscription has begun, the events that routing brings wait; where there is no room, the
+oldest are dropped, and fetched later as gaps.
 
-What lies *before* the beginning is handed out at the beginning or never: once an event is
-delivered, none that it follows comes after it. Heights cannot tell what lies before, since a branch
+An event *before* the beginning is handed out at the beginning or never: once an event is delivered,
+none that it follows comes after it. Heights cannot tell what lies before, since a branch
 that forked off low may be newer than everything above it. But a publisher's events follow each
 other: a peer that has had number 7 of one of a publisher's lives has had, or passed over, what that
 event follows. So a member that tells a new subscriber its heads also tells the highest number that
-it has had of each publisher (`Seen`); every ancestor of those heads is covered by that. What is
-covered and comes later is not handed out any more; what is not covered came after the beginning, or
-from elsewhere, and is. Only a member that was asked is believed, and its bare word counts only for
-what was created before the beginning: a branch that was cut off for long may still name that, but a
-number that no publisher signed makes nothing old that a publisher creates later. A publisher's
-clock may be fast, so the member shows what publishers have signed lately (`Statement`s); up to the
-numbers in these dates do not matter for `recent_ms`. Of what it has stored, or got as a block, it
-has no statement, but the event is signed itself: it names the latest ones (`tips`), which the
-subscriber gets and looks at. The heads that it begins with prove their numbers likewise. What may
-lie before waits meanwhile. A subscriber that asks for the past wants all of that, and gets it even
-late.
+it has had of each publisher (`Seen`), which covers every ancestor of those heads. A covered event
+that comes later is not handed out any more; any other one was published after the beginning, or
+elsewhere, and is handed out. Only a member that was asked is believed, and its bare word counts
+only for events created before the beginning: a number that no publisher signed makes no later event
+old. A publisher's clock may be fast, so the member also shows what publishers have signed lately
+(`Statement`s): up to these numbers an event's date does not matter for `recent_ms`. For events that
+came from its store, or as blocks, the member has no statement, but such an event is signed itself:
+the member names the latest ones (`tips`), and the subscriber fetches them and reads their numbers.
+The heads that the subscriber begins with prove their numbers likewise. Events that may lie before
+the beginning wait meanwhile. A subscriber that asks for the past gets all of them, even late.
 
-The beginning outlives the peer's life: what it was told is stored with the events. A later life
-that went on from the stored events alone would take an ancestor of them that was passed over for
-one that it missed. For the same reason an event that is stored after a parent of it was passed
-over tells the store that this parent is not missed.
+The beginning outlives the peer's life: what the peer was told is stored with the events. A later
+life that went on from the stored events alone would take a parent that was passed over for one that
+it missed. For the same reason the store is told, with an event whose parent was passed over, that
+this parent is not missed.
 
 Deviation: the paper's events have no number beside their parent. Ours carry the number that routing
 knows them by in their metadata, signed, so that no peer can pass one event off under two numbers.
 
 Invariants: only this module changes what is known of a stream; each event of a topic is delivered
-at most once in a life of this peer, and after its parents; nothing is stored or delivered that was
-not checked; at most `publishers_max` publishers are remembered per topic, the latest ones.
+at most once in a life of this peer, and after its parents; every event was checked before it is
+stored or delivered; at most `publishers_max` publishers are remembered per topic, the latest ones.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ from weft.store.reader import Since, stream_of
 HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
 SEEN_MAX = 256
-"""guess: publishers about which a new subscriber is told what came before it."""
+"""guess: publishers whose highest numbers a new subscriber is told."""
 TIPS_MAX = 64
 """guess: events that a new subscriber gets only to see their numbers; blocks of some 300 bytes."""
 
@@ -103,7 +102,7 @@ class Heads(Message, frozen=True, tag=60):
 
     topic: WireTopic
     heads: Annotated[list[Head], Meta(max_length=HEADS_MAX)]
-    answer: bool  # the sender would like to know the receiver's
+    answer: bool  # the sender asks for the receiver's heads
     sequence: Counter = 0  # of the record; 0: none
     version: WireCid | None = None  # what the record points at
     seen: Annotated[list[Had], Meta(max_length=SEEN_MAX)] | None = None  # to a new subscriber
@@ -115,12 +114,13 @@ class Heads(Message, frozen=True, tag=60):
 
 
 _PROOF_MS = 10_000
-"""guess: a block is asked for some times within that, where messages get lost."""
+"""guess: how long proof of a beginning is awaited; with messages lost, a block is asked for some
+times in it."""
 _LEFT_MAX = 256
-"""guess: topics unsubscribed from of which this peer remembers what it has had."""
+"""guess: ended subscriptions of which this peer remembers what it has had."""
 _RECALLED_MAX = 1_024
-"""guess: stored events looked through for what a former life has had; some 10 ms."""
-_TOLD_MAX = 65_536
+"""guess: stored events read to recall the numbers that a former life has had; some 10 ms."""
+_UNSTORED_MAX = 65_536
 """guess: events remembered that were delivered but could not be stored."""
 
 Early: TypeAlias = Waiting
@@ -144,13 +144,13 @@ _WHY = {
 
 
 class Seen:
-    """Which events a member has had: the highest number of each publisher's lives."""
+    """Which events a member has had: the highest number of each life of each publisher."""
 
     __slots__ = ("_highest", "_tips")
 
     def __init__(self, publishers_max: int, told: Iterable[Had] = ()) -> None:
         self._highest: BoundedDict[tuple[PeerId, int], int] = BoundedDict(publishers_max)
-        self._tips: BoundedDict[tuple[PeerId, int], Cid] = BoundedDict(TIPS_MAX)  # of these events
+        self._tips: BoundedDict[tuple[PeerId, int], Cid] = BoundedDict(TIPS_MAX)  # with these
         for had in told:
             self.add(had)
 
@@ -179,7 +179,7 @@ class Seen:
         return named is not None and named[2] <= self._highest.get(named[:2], 0)
 
     def all(self) -> list[Had]:
-        """The publishers that came last are the last."""
+        """The numbers, those noted last at the end."""
         return [Had(*key, number) for key, number in self._highest.items()]
 
 
@@ -205,7 +205,7 @@ class Left(NamedTuple):
 
 
 def _stored_beginning(library: Store, topic: Topic) -> Beginning:
-    """Of the subscription that the stored events came from."""
+    """Where the subscription that the stored events came from began."""
     kept = library.beginning(topic)
     return msgpack.decode(kept, type=Beginning) if kept else _NOTHING_TOLD
 
@@ -268,7 +268,7 @@ class TopicStream:
         self._early_bytes = 0
 
     def _recall(self, library: Store, heads: dict[Cid, int]) -> Seen:
-        """What a former life has had, from the end of what it stored."""
+        """The numbers that a former life has had, by the latest events that it stored."""
         found: list[SealedEvent] = []
         top = max(((height, cid) for cid, height in heads.items()), default=None)
         if top is not None:
@@ -304,7 +304,7 @@ class TopicStream:
         return [*self.baseline, *self.tips]
 
     def _proven_of(self, told: Iterable[Had], proofs: Iterable[Statement]) -> list[Had]:
-        """How far what a member says is what publishers have signed."""
+        """The part of a member's word that publishers have signed."""
         claimed = {(had.publisher, had.incarnation): had.number for had in told}
         proven = []
         for statement in proofs:
@@ -313,14 +313,14 @@ class TopicStream:
                 continue
             if verify_statement(self.topic, statement) is None:
                 self._ctx.counters["forged"] += 1
-                break  # what else such a member shows is not worth a verification each
+                break  # a member that shows a forgery is not worth further verifications
             last = min(number, statement.last)
             proven.append(Had(statement.publisher, statement.incarnation, last))
         return proven
 
     def prove(self, event: SealedEvent) -> bool:
-        """An event that the word named shows that its publisher has come so far; whether that was
-        to be shown."""
+        """An event that the member's word named has come, and proves its publisher's number;
+        returns whether it is such an event."""
         named = number_of(event)
         if named is None or (event.cid not in self.tips and event.cid not in self.baseline):
             return False
@@ -331,15 +331,15 @@ class TopicStream:
         return True
 
     def awaits_proof(self, event: SealedEvent) -> bool:
-        """Whether an event lies before the beginning by bare word, which may be proven yet."""
+        """Whether an event lies before the beginning by a bare word that may still be proven."""
         if not self.proving or self.wants_past or event.cid in self.baseline:
             return False
         return self._covered.covers(event) and not self.is_before(event)
 
     @property
     def proving(self) -> bool:
-        """Whether it is still to be shown how far back the beginning lies. A member that names what
-        it does not have keeps nothing back for long."""
+        """Whether proof of where the beginning lies is awaited. That ends after `_PROOF_MS`, since
+        a member may name events that it does not have."""
         return bool(self.tips) and self._ctx.now < self._proven_by
 
     def want_past(self) -> None:
@@ -358,8 +358,8 @@ class TopicStream:
         self._proven = Seen(most, beginning.proven)
 
     def is_before(self, event: SealedEvent) -> bool:
-        """Whether an event lies before the beginning, and is not wanted. (What the store misses is
-        no beginning: a former life got only half of something.)"""
+        """Whether an event lies before the beginning, and is not wanted. (A parent that the store
+        misses is wanted: a former life stored its child and did not get it.)"""
         if self.wants_past or event.cid in self._gaps:
             return False
         if self._former is not None and self._former.covers(event):
@@ -380,15 +380,16 @@ class TopicStream:
         return cid in self._gaps
 
     def told(self) -> list[Had]:
-        """What a member that begins here has to know: all that was had here, or lay before."""
+        """The numbers that a member which begins here has to know: those had here, and those that
+        lay before this peer's own beginning."""
         covered = Seen(self._ctx.config.history.publishers_max, self._beginning.told)
         for had in self.seen.all():
             covered.add(had)
         return covered.all()[-SEEN_MAX:]
 
     def note_missing(self, event: SealedEvent, missing: Iterable[Cid]) -> bool:
-        """An event got its place, and these parents are not there; whether the past before it is
-        not wanted. Where the store missed the event itself, it misses its parents too."""
+        """An event got its place, and these parents are not there. Returns whether the past before
+        it is not wanted. Where the store missed the event itself, it misses its parents too."""
         if event.cid in self._gaps:
             self._gaps.update(dict.fromkeys(missing))
         begins = event.cid in self.baseline
@@ -410,7 +411,7 @@ class TopicStream:
             self._early_bytes -= len(self._early.popleft()[0].block)
 
     def take_early(self) -> list[Early]:
-        """What waited, parents before children."""
+        """The events that waited, parents before children."""
         early = sorted(self._early, key=lambda waiting: position(waiting[0]))
         self._early.clear()
         self._early_bytes = 0
@@ -465,7 +466,7 @@ class Taken(NamedTuple):
 
     belongs: bool  # it has, or may still get, its place in the stream
     no_room: bool = False  # too many others wait for parents
-    placed: bool = False  # it has its place since now
+    placed: bool = False  # it got its place by this call
     missing: Sequence[Cid] = ()  # its parents that are not there and were not missed before
     vouched: bool = False  # another event had waited for it
     past_unwanted: bool = False  # what came before it is not wanted
@@ -498,7 +499,7 @@ class Streams:
         self.unsettled: dict[Cid, SealedEvent] = {}  # own events that are not durable yet
         self._left: BoundedDict[Topic, Left] = BoundedDict(_LEFT_MAX)
         # Delivered, and not stored: the store could not take them.
-        self._told: BoundedDict[Cid, None] = BoundedDict(_TOLD_MAX)
+        self._unstored: BoundedDict[Cid, None] = BoundedDict(_UNSTORED_MAX)
 
     def subscribe(self, topic: Topic, since: Since | None) -> TopicStream:
         left, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
@@ -552,7 +553,7 @@ class Streams:
         event that was delivered already is only stored when it comes again."""
         for event in events:
             if event.cid not in self.unsettled:
-                self._told[event.cid] = None
+                self._unstored[event.cid] = None
         for topic in dict.fromkeys(event.topic for event in events):
             self.outside.pop(topic, None)
             state = self.topics.get(topic)
@@ -569,14 +570,13 @@ class Streams:
     # --- checking ---------------------------------------------------------------------------------
 
     def open(self, topic: Topic, run: Run, source: PeerId | None) -> list[SealedEvent] | None:
-        """The events in a run that routing brought; None, and counted, if one is not what it says
-        or its publisher may not, so that the run goes no further. What is known already is not
-        verified again. (That its publisher signed the run does not make a block of each payload:
-        blocks are stored and sent on one by one.)
+        """The events in a run that routing brought; None, and counted, if one of them is not what
+        it says or its publisher may not publish here, so that the run goes no further. An event
+        that is known already is not verified again. (The signature of the run is not enough: blocks
+        are stored and sent on one by one, so each needs its own.)
 
-        What there is no room for here is passed on all the same: else routing would not know it,
-        and bring it again and again, and a peer that is behind would keep others from what they
-        can use.
+        A run that finds no room here is passed on all the same: else routing would not know it and
+        bring it again and again, and other peers may have room.
         """
         state = self.topics.get(topic)
         try:
@@ -595,9 +595,9 @@ class Streams:
         return opened
 
     def _check_publisher(self, state: TopicStream | None, event: SealedEvent) -> None:
-        """By how much its publisher has stored, and as far as the version that the event links to
-        is at hand; else that is fetched later, and the event passed on only if its publisher may by
-        what is known (`is_undecided`)."""
+        """Refuse an event whose publisher may not publish here, or has enough stored. A version
+        that the event links to and that is not at hand is fetched later; until then the event is
+        passed on only if the versions at hand let its publisher publish (`is_undecided`)."""
         vouched = state is not None and state.dag.awaits(event.cid)
         if self._versions.needed(event) is None:
             reason = self._versions.judge(event, vouched)
@@ -607,16 +607,17 @@ class Streams:
             raise Refused(Reason.OVER_QUOTA, "its publisher has enough stored in the topic")
 
     def is_undecided(self, event: SealedEvent) -> bool:
-        """Whether an event that was let in must not be passed on yet: nothing says that its
-        publisher may, before the version that it links to is at hand. (A peer that is not
-        subscribed and only passes events on fetches none, and leaves that to the members.)"""
+        """Whether an event that was let in must not be passed on before the version that it links
+        to is at hand, since no other version lets its publisher publish. (A peer that is not
+        subscribed fetches no versions: it passes events on, and members judge them.)"""
         state = self.topics.get(event.topic)
         if state is None or self._versions.needed(event) is None:
             return False
         return not self._versions.lets(event, state.dag.awaits(event.cid))
 
     def open_block(self, state: TopicStream, cid: Cid, block: bytes) -> SealedEvent | None:
-        """The event in a block that another peer sent, of which this is the CID."""
+        """The event in a block that another peer sent; None, and counted, if it is not what it
+        says. `cid` is the block's."""
         try:
             event = _read(state.topic, block, cid)
             return event if state.dag.knows(cid, event.height) else verify_event(event)
@@ -632,8 +633,8 @@ class Streams:
         run: Run | None = None,
         why: str = "",
     ) -> None:
-        """Count what is not taken, and trace it where it has a name in traces. `why` is for its
-        publisher, where there are no words for the reason that fit every case."""
+        """Count an event that is not taken; a whole run is traced, too. `why` is told to its
+        publisher where `_WHY` has no words for the reason."""
         self._ctx.counters[f"history_refused_{reason}"] += 1
         if run is not None:
             trace_rejected(self._ctx, topic, run, source, str(reason))
@@ -709,7 +710,7 @@ class Streams:
         return Taken(True)
 
     def give_up(self, state: TopicStream, cids: Iterable[Cid]) -> None:
-        """These parents will not come: what waits for them is released."""
+        """These parents will not come: release the events that wait for them."""
         for cid in cids:
             if state.dag.awaits(cid):
                 self._storage.lose(state.topic, cid)
@@ -730,7 +731,7 @@ class Streams:
             self._storage.lose(topic, cid)
 
     def _pass_over(self, state: TopicStream, event: SealedEvent) -> None:
-        """An event from before the beginning: no other one shall wait for it."""
+        """An event lies before the beginning: no other one waits for it any longer."""
         self._fetch.forget(event.cid)
         self._ctx.counters["history_before"] += 1
         self._storage.lose(state.topic, event.cid)
@@ -755,8 +756,8 @@ class Streams:
 
     def _deliver(self, event: SealedEvent, hops: int) -> None:
         """Hand an event to the application."""
-        if event.cid in self._told:
-            del self._told[event.cid]
+        if event.cid in self._unstored:
+            del self._unstored[event.cid]
             return
         ctx, topic = self._ctx, event.topic
         note = handed_out(event, event.payload)
@@ -767,8 +768,8 @@ class Streams:
 
 
 def handed_out(event: SealedEvent, payload: bytes) -> Run:
-    """How traces and applications know a sealed event: alone, under its number. It is proven by its
-    own signature, not by a run's."""
+    """A sealed event as traces and applications know it: a run of one, under its number. The run's
+    signature is empty, since the event has its own."""
     _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
     return Run(
         *(event.publisher, incarnation, number, event.created_ms, (payload,)),
@@ -777,7 +778,7 @@ def handed_out(event: SealedEvent, payload: bytes) -> Run:
 
 
 def _read(topic: Topic, block: bytes, cid: Cid) -> SealedEvent:
-    """What a block says, not verified yet."""
+    """The event that a block describes, not verified yet."""
     event = known_event(block, cid)
     if event.topic != topic:
         raise Refused(Reason.WRONG_TOPIC, "belongs to another topic")

@@ -11,13 +11,14 @@ Whose word counts? A topic's *holders* are known by proof alone, never by hearsa
 In any other topic nobody's word counts, and anyone may publish: a peer that claims such a topic is
 believed by the peers whose users said so, and by no other. A stranger's claim changes nothing.
 
-Where the holders are known, an event is judged before it is stored or passed on. By a holder: it
-may. By another peer: it must link to a version that a holder wrote and that lets its publisher
-publish, and the newest version known must let it, too, unless the linked one follows that. An event
-without a link is refused at once, without asking anybody. Where the linked version is not at hand
-and the newest does not let the publisher publish, it may be newer than the newest known here: it is
-asked of the peer that brought the event and of no other, and the event waits here meanwhile: it is
-not passed on. No version is stored before an event that links to it is accepted.
+Where the holders are known, an event is judged before it is stored or passed on. An event by a
+holder is accepted. An event by another peer must link to a version that a holder wrote and that
+lets its publisher publish, and the newest version known must let it, too, unless the linked version
+follows that one. An event without a link is refused at once, without asking anybody. A linked
+version that is not at hand may be newer than the newest known here. If the newest does not let the
+publisher publish, only the peer that brought the event is asked for the linked version; the event
+waits meanwhile and is not passed on. No version is stored before an event that links to it is
+accepted.
 
 Deviation: the paper names a topic by its CID, which fixes its owner. Names are what people share,
 so a name may carry its owner's key; a name that does not is given an owner by each user.
@@ -26,8 +27,9 @@ Versions form a chain (`parent`), which `lineage` follows downwards; holders tha
 once make it fork. A version beside the newest that no other one has taken over yet (a *rival*)
 still counts for what it takes away: a revocation holds from the moment a peer hears of it.
 
-Invariants: a version is known only if it is whole and truly signed; the events that wait for one
-are bounded in number and bytes per topic, and in number per sender, the oldest give way.
+Invariants: a version is known only if it is whole and truly signed; the events that wait for
+versions are bounded in number and bytes per topic, and in number per sender; the oldest are
+dropped first.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ from weft.rules.hierarchy import above, root_in
 _KNOWN_MAX = 1_024
 """guess: versions kept at hand; others are read from the store again."""
 _UNPROVEN_MAX = 128
-"""guess: versions at hand that nothing speaks for yet. One has 340 kB at most, and a peer that
-missed `LINEAGE_MAX` changes fetches as many before it can tell."""
+"""guess: versions at hand that no accepted event and no record points at yet. One has 340 kB at
+most, and a peer that missed `LINEAGE_MAX` changes fetches as many before it can tell."""
 LINEAGE_MAX = 64
 """guess: versions followed downwards. A peer that missed more changes than that takes the newest
 version on its holder's word, without seeing that it follows the one it had."""
@@ -81,7 +83,7 @@ class Lineage(NamedTuple):
     """A version and those before it, the nearest first."""
 
     cids: dict[Cid, None]
-    missing: Cid | None  # not at hand, so what lies before it is not known
+    missing: Cid | None  # a version that is not at hand, so those before it are not known
     whole: bool  # nothing is missing, and it was followed to the first version
 
 
@@ -92,13 +94,15 @@ class Versions:
         self._ctx = ctx
         self._stored = stored
         self._known: BoundedDict[Cid, TopicVersion] = BoundedDict(_KNOWN_MAX)
-        # What came and nothing that counts points at yet.
+        # Versions that came, and no accepted event or record points at yet.
         self._unproven: BoundedDict[Cid, TopicVersion] = BoundedDict(_UNPROVEN_MAX)
         self._newest: dict[Topic, TopicVersion] = {}
         self._rivals: dict[Topic, dict[Cid, Rival]] = {}
         self._told: dict[Topic, Holders] = {}  # by the user of this peer, now or before
-        self._hung: BoundedDict[Cid, Topic] = BoundedDict(_KNOWN_MAX)  # hang somewhere, are fetched
+        # Versions that hang in a topic above, and are fetched.
+        self._hung: BoundedDict[Cid, Topic] = BoundedDict(_KNOWN_MAX)
         self._followers: BoundedDict[tuple[Cid, Cid], bool] = BoundedDict(_KNOWN_MAX)
+        """Whether the first of two versions follows the second."""
         self._held: dict[Topic, HeldEvents] = {}
 
     # --- versions at hand -------------------------------------------------------------------------
@@ -116,7 +120,7 @@ class Versions:
         return version
 
     def note(self, version: TopicVersion) -> None:
-        """A version has come. It is stored once something that counts points at it."""
+        """A version has come. It is stored once an accepted event or a record points at it."""
         if version.cid not in self._known and self._stored(version.cid) is None:
             self._unproven[version.cid] = version
 
@@ -218,7 +222,7 @@ class Versions:
         return self._newest.get(topic)
 
     def link(self, topic: Topic) -> Cid | None:
-        """What an event published now links to."""
+        """The version that an event published now links to."""
         version = self._newest.get(topic)
         return version.cid if version is not None else None
 
@@ -230,8 +234,8 @@ class Versions:
         self.settle(version.name)
 
     def settle(self, topic: Topic) -> Cid | None:
-        """Drop the rivals that the newest version has taken over; returns what is not at hand and
-        may tell of others."""
+        """Drop the rivals that the newest version has taken over; returns a version that is not at
+        hand and may show that it took over others."""
         newest, rivals = self._newest.get(topic), self._rivals.get(topic)
         if newest is None or not rivals:
             return None
@@ -244,7 +248,7 @@ class Versions:
         return lineage.missing if rivals else None
 
     def forget_newest(self, topic: Topic) -> None:
-        """What was believed to be the newest is not believed any more."""
+        """The holders of a topic are others by now, so what they wrote before does not count."""
         self._newest.pop(topic, None)
         self._rivals.pop(topic, None)
 
@@ -252,7 +256,7 @@ class Versions:
         return self._rivals.get(topic, {})
 
     def add_rival(self, rival: Rival) -> bool:
-        """Whether there was room for it."""
+        """Put a version beside the newest; returns whether there was room for it."""
         rivals = self._rivals.setdefault(rival.version.name, {})
         if len(rivals) >= RIVALS_MAX:
             return False
@@ -266,7 +270,7 @@ class Versions:
         return self.refuses(topic, self._ctx.me.peer)
 
     def refuses(self, topic: Topic, publisher: PeerId) -> bool:
-        """The same of any publisher."""
+        """Whether a peer may not publish in a topic, as far as this peer knows."""
         holders = self.holders(topic)
         if holders is None or publisher in holders:
             return False
@@ -279,15 +283,15 @@ class Versions:
         return not self._is_revoked(publisher, topic)
 
     def _is_revoked(self, publisher: PeerId, topic: Topic) -> bool:
-        """Whether a version beside the newest takes the right to publish away."""
+        """Whether a rival takes the right to publish away from a peer."""
         return any(
             base is not None and is_revoked(publisher, base, version)
             for version, base in self.rivals(topic).values()
         )
 
     def needed(self, event: SealedEvent) -> Cid | None:
-        """The version that must be fetched before the event can be judged. Where nobody's word
-        counts, it says nothing."""
+        """The version that must be fetched before the event can be judged; none where the topic's
+        holders are not known."""
         if event.link is None or self.holders(event.topic) is None:
             return None
         return event.link if self.get(event.link) is None else None
@@ -333,7 +337,7 @@ class Versions:
     # --- events that wait for a version -----------------------------------------------------------
 
     def hold(self, version: Cid, event: SealedEvent, source: Contact | None, hops: int) -> None:
-        """Keep an event until the version it links to has come."""
+        """Keep an event until the version that it links to has come."""
         held = self._held.get(event.topic)
         if held is None:
             limits = self._ctx.config.history
@@ -342,7 +346,7 @@ class Versions:
         self._ctx.counters["history_held_dropped"] += held.add(version, (event, source, hops))
 
     def held(self, topic: Topic) -> HeldEvents | None:
-        """What waits in a topic."""
+        """The events of a topic that wait for versions."""
         return self._held.get(topic)
 
     def expects(self, cid: Cid) -> bool:
@@ -369,8 +373,8 @@ class Versions:
 
 
 class HeldEvents:
-    """The events of one topic that wait for versions. One sender's take a share of the room at
-    most; the oldest give way, of that sender or of all."""
+    """The events of one topic that wait for versions. The events of one sender take a share of the
+    room at most; where there is none left, the oldest are dropped, of that sender or of all."""
 
     def __init__(self, most: int, bytes_most: int) -> None:
         self._most = most
@@ -386,7 +390,7 @@ class HeldEvents:
         return len(self._events)
 
     def add(self, version: Cid, waiting: Waiting) -> int:
-        """Keep an event; how many gave way."""
+        """Keep an event; returns how many were dropped for it."""
         event = waiting[0]
         if event.cid in self._events:
             return 0

@@ -6,10 +6,10 @@ asker hears what came of it; that the sub-topic hangs there it hears like all me
 topic's news. Owners are asked one after another: those known as members, then those that the DHT
 finds. Wishes that wait are stored, so that a restart of the owner loses none.
 
-Which peers own a topic, and how its versions are written, is `ownership.py`. A wish is only ever
-asked of the topic's proven holders, and only their answer counts. A peer that made a wish may go:
-the wish is the owner's from then on, and the asker finds the sub-topic where all others do.
-A wish costs its owner a name and a key.
+`ownership.py` knows which peers own a topic, and writes its versions. A wish is only ever asked of
+the topic's proven holders, and only their answer counts. A peer that made a wish may leave: the
+owner keeps the wish, and the asker finds the sub-topic like any other peer. A kept wish costs its
+owner a name and a key.
 
 Invariants: at most `_WISHES_MAX` wishes are kept per topic, `_WISHES_EACH_MAX` of one asker, in at
 most `_TOPICS_MAX` topics; an asker has at most `_ASKING_MAX` wishes on their way.
@@ -64,18 +64,17 @@ _WISHES_MAX = 64
 _WISHES_EACH_MAX = 8
 _TOPICS_MAX = 256
 _ASKING_MAX = 64
-"""guess, all four: this is about people."""
+"""guess, all four: people make wishes by hand, so few are on their way at once."""
 
 _WHY = {
-    Reason.OUTSIDE_PARENT: "that is not one segment of a path",
+    Reason.OUTSIDE_PARENT: "a sub-topic is named by one segment of a path, without slashes",
     Reason.NOT_ALLOWED: "only a peer that may publish in the topic may ask for sub-topics",
     Reason.WRONG_TOPIC: "it hangs there already",
 }
 
 
 class _Wish:
-    """One wish of this peer's user, the owners still to be asked, and the one that is asked now. It
-    is known by the number of the question that is on its way."""
+    """One wish of this peer's user, the owners still to be asked, and the one that is asked now."""
 
     __slots__ = ("asked", "command", "owners")
 
@@ -104,7 +103,8 @@ class Wishes:
         self._versions = versions
         self._members = members
         self._dht = dht
-        self._asking: dict[int, _Wish] = {}
+        self._asking: dict[int, _Wish] = {}  # by the number of the question on its way
+        self._sought = 0  # wishes whose next owner the DHT looks for
         self._kept: dict[Topic, dict[str, PeerId]] = {}
         for encoded in library.records().values():
             wishes = records.read_wishes(encoded)
@@ -117,8 +117,10 @@ class Wishes:
         version = self._versions.newest(topic)
         hang = version.sub_topics if version is not None else {}
         kept = {name: peer for name, peer in self._kept.get(topic, {}).items() if name not in hang}
-        if topic in self._kept:
+        if kept:
             self._kept[topic] = kept
+        else:
+            self._kept.pop(topic, None)
         return kept
 
     # --- asking -----------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ class Wishes:
             self._answer(command, "refused", f"nobody is known to own {topic}")
         elif self._ownership.holds(topic):
             self._answer(command, "refused", f"{topic} is this peer's own: add the sub-topic")
-        elif len(self._asking) >= _ASKING_MAX:
+        elif len(self._asking) + self._sought >= _ASKING_MAX:
             self._answer(command, "refused", "too many wishes are on their way")
         else:
             reason = judge_sub_topic_request(version, self._ctx.me.peer, command.segment)
@@ -174,6 +176,7 @@ class Wishes:
                 self._ask_one(wish, known[0])
                 return
             if self._dht is not None:
+                self._sought += 1
                 token = self._ctx.quietly(lambda answer: self._on_found(wish, answer))
                 self._dht.operations.find_peer(DhtFindPeer(token, owner))
                 return
@@ -182,6 +185,7 @@ class Wishes:
 
     def _on_found(self, wish: _Wish, answer: Answer) -> None:
         """The DHT has found an owner that is no member, or has not."""
+        self._sought -= 1
         if answer.contact is not None:
             self._ask_one(wish, answer.contact)
         else:
@@ -226,11 +230,11 @@ class Wishes:
         if segment in wishes:
             return True
         of_asker = sum(one == asker for one in wishes.values())
-        full = topic not in self._kept and len(self._kept) >= _TOPICS_MAX
+        others = sum(bool(self.of(one)) for one in list(self._kept) if one != topic)
+        full = not wishes and others >= _TOPICS_MAX
         if full or len(wishes) >= _WISHES_MAX or of_asker >= _WISHES_EACH_MAX:
             return False
-        # All wishes of a topic are one note in the store, which replaces the one before: those that
-        # came true meanwhile go with it.
+        # All wishes of a topic are one note in the store, so this also drops those that came true.
         kept = self._kept.setdefault(topic, {})
         kept[segment] = asker
         self._storage.add_named(*records.seal_wishes(topic, kept))

@@ -50,11 +50,11 @@ _PHASE = stream_of("dht.phase")
 _TARGET = stream_of("dht.target")
 _STRANGER = stream_of("dht.stranger")
 _UPKEEP_MS = 60_000
-"""guess: how often it is seen to that nothing has expired or is due."""
+"""guess: how often expired records are dropped and due ones renewed."""
 _DUE_AT_ONCE = 64
 """guess: records renewed per upkeep."""
 _ANEW_EVERY = 3
-"""guess: refreshes from one attempt to find parts that were lost to the next."""
+"""guess: refreshes from one attempt to find lost parts of the DHT to the next."""
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and the first lookup."""
 
@@ -69,13 +69,13 @@ class Config:
     spare: int = 20  # guess: newcomers remembered per full bucket
     failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
     fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
-    slow_ms: Millis = 1_000  # guess: then a request no longer counts towards alpha, and is repeated
-    timeout_ms: Millis = 4_000  # guess: then it has failed
+    slow_ms: Millis = 1_000  # guess: a slower request no longer counts towards alpha; repeated
+    timeout_ms: Millis = 4_000  # guess: a request without an answer has failed by then
     requests_max: int = 128  # guess: of one lookup; about 30 are usual
     lookups_max: int = 64  # guess: lookups at once; others wait their turn
     background_max: int = 2  # guess: of these, refreshes and republishes
     waiting_max: int = 4_096  # guess: operations that wait
-    refresh_first_ms: Millis = 5_000  # guess: the table is looked after first, doubling up to …
+    refresh_first_ms: Millis = 5_000  # guess: first pause between refreshes, doubling up to …
     refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
     bucket_refresh_ms: Millis = 3_600_000  # paper: a range that no lookup went into for so long
     quorum: int = 4  # guess: valid answers for a value that may change
@@ -111,7 +111,7 @@ class Kademlia:
     """One peer's part in the DHT."""
 
     def __init__(self, ctx: Context, known: Callable[[], list[Contact]]) -> None:
-        """`known` names peers outside the tables, by which an empty table begins."""
+        """`known` names peers of the general overlay, with which an empty table begins."""
         self._ctx = ctx
         self.known = known
         self.calls = Calls(ctx)
@@ -168,7 +168,7 @@ class Kademlia:
         return self.searches.start(Search(question, (self.home.table,), done, seen))
 
     def refresh(self, place: Place) -> None:
-        """Look the own location up, then into ranges where a peer may have been missed."""
+        """Look up this peer's own location, then into ranges where a peer may have been missed."""
         own, bits, k = place.table.own, place.space.bits, self._ctx.config.dht.k
 
         def found(outcome: Outcome) -> None:
@@ -203,7 +203,7 @@ class Kademlia:
             self.probe(space, table, oldest)
 
     def probe(self, space: Space, table: Table, entry: Entry) -> None:
-        """See whether a peer in a table is still there."""
+        """Ask a peer in a table whether it is still there."""
         self._ctx.counters["dht_probes"] += 1
 
         def answered(reply: ProbeReply | None) -> None:
@@ -260,8 +260,8 @@ class Kademlia:
             self.operations.provide_again(_DUE_AT_ONCE)
 
     def on_peer_lost(self, peer: PeerId) -> None:
-        """The peer is gone, as far as can be told: it is neither waited for, nor asked or named for
-        a while."""
+        """The peer cannot be reached: stop waiting for it, and neither ask nor name it for a
+        while."""
         self.searches.lost.add(peer, self._ctx.now)
         self.calls.on_peer_lost(peer)
 
@@ -325,7 +325,7 @@ class Kademlia:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _enter_anew(self) -> None:
-        """Look the own location up through a random stranger, as a newcomer would.
+        """Look up this peer's own location through a random stranger, as a newcomer would.
 
         Deviation: Kademlia has nothing that brings parts together that lost each other, and a
         table that lacks a whole range never learns of it from peers that lack it too.

@@ -5,15 +5,14 @@ closest ones it has not asked, α at once, for the closest they know; their answ
 candidates. When α answers in a row brought none that is closer, all of the k closest are asked at
 once. A lookup ends when the k closest candidates that did not fail have all answered, or when the
 answers were enough for its caller (a value, a peer). Where peers do not answer, more are asked at
-once, up to k, and more than the k closest, as it is to be expected that some of these are dead as
-well: so a table of the dead is seen through in some rounds (Deviation: Kademlia keeps to α, which
-takes a timeout per α dead peers). Each step halves the distance at least once,
-so hops grow with log n.
+once, up to k, and more than the k closest, since some of those are probably dead as well: so a
+lookup gets past a table of dead peers in some rounds (Deviation: Kademlia keeps to α, which takes a
+timeout per α dead peers). Each step halves the distance at least once, so hops grow with log n.
 
-Every asked peer tells of the k closest it knows. Where f of these turn out dead, the live ones
-beyond are told by none, so the α closest are asked again, for k + f. The asker's own table is such
-a teller, too: as long as fewer than k have answered, those beyond its k closest are asked as well,
-and at last any other peer that the asker knows.
+Every asked peer tells of the k closest it knows. If f of these turn out dead, no peer has told of
+the live ones behind them, so the α closest are asked again, for k + f. The same holds for the
+asker's own table: as long as fewer than k have answered, further peers of it are asked as well, and
+at last any other peer that the asker knows.
 
 Silence is a peer's, not a location's: in spaces with roles one peer has many locations, and once it
 is slow in one role, it is not asked in another before it has spoken. A peer that was lost a moment
@@ -62,10 +61,10 @@ _CANDIDATES_PER_K = 8
 _WIDENED_MAX = 3
 """guess: rounds of asking again."""
 _NAMED_IN_VAIN_MAX = 5
-"""guess: so many peers that do not answer and none that does, and a teller is a liar. With a
-third of the peers dead and a fifth of the messages lost, one honest teller in a hundred is."""
+"""guess: a teller counts as a liar if so many peers that it named do not answer, and none does.
+With a third of the peers dead and a fifth of the messages lost, one honest teller in 100 does."""
 _LOST_MS = 10_000
-"""guess: a lost peer is not asked for so long, a cycle; its loss may be an error, or be over."""
+"""guess: for how long a lost peer is not asked, a cycle; then it may be back."""
 _LOST_MAX = 1_024
 """guess: peers remembered as lost."""
 
@@ -81,7 +80,7 @@ class Question(Struct, frozen=True):
     want: int = NODES
     key: bytes = b""
     sender_role: Topic = GENERAL
-    within: int = 0  # only peers that share so many leading bits with the target are asked
+    within: int = 0  # leading bits that a peer must share with the target to be asked
     count: int = 0  # how many of the closest are sought; 0: the k of the settings
 
 
@@ -141,6 +140,8 @@ class Lost:
 
 
 class State(Enum):
+    """What is known of a candidate."""
+
     NEW = 0
     ASKED = 1
     SLOW = 2
@@ -165,7 +166,7 @@ class _Candidate:
         self.entry = entry
         self.distance = entry.key ^ target
         self.state = State.NEW
-        self.teller = teller  # the peer that named it, if it is only one
+        self.teller = teller  # the peer that named it, if only one did
         self.hops: int = teller.hops + 1 if teller is not None else 1
         self.named_well = 0  # peers it named that answered
         self.named_in_vain = 0  # peers it named that did not
@@ -196,11 +197,11 @@ class Lookup:
         self._order: list[_Candidate] = []  # by distance
         self._known: dict[int, _Candidate] = {}
         self._slow: dict[PeerId, None] = {}  # peers that are slow, in whatever role
-        self._asking = 0  # on their way and not slow
-        self._silent = 0  # of those that no single teller stands for, slow or failed
-        self._barren = 0  # answers in a row that brought none closer
-        self._again = 0  # asked again and not answered yet
-        self._own_answered = 0  # of those that no single teller stands for
+        self._asking = 0  # requests on their way and not slow
+        self._silent = 0  # candidates without a single teller that were slow or failed
+        self._barren = 0  # answers in a row that brought no closer candidate
+        self._again = 0  # candidates asked again that have not answered yet
+        self._own_answered = 0  # candidates without a single teller that answered
         self._own_failed = 0
         self._own_lost = 0
         self._reserve: Callable[[], Iterable[Neighbour]] = tuple
@@ -225,7 +226,7 @@ class Lookup:
     # --- candidates -------------------------------------------------------------------------------
 
     def _confirm(self, candidate: _Candidate) -> None:
-        """A second peer names it: no single teller stands for it any more."""
+        """A second peer names a candidate: it has no single teller any more."""
         candidate.teller = None
         if candidate.state is State.DOUBTED:
             candidate.state = State.NEW
@@ -239,7 +240,7 @@ class Lookup:
             self._confirm(known)
 
     def _add_new(self, key: int, role: Topic, contact: Contact, teller: _Candidate | None) -> bool:
-        """Consider a peer; says whether it is the closest one so far."""
+        """Consider a peer; returns whether it is the closest one so far."""
         if contact.peer == self._ctx.me.peer or not contact.address:
             return False
         within, bits = self._question.within, self._question.space.bits
@@ -262,7 +263,7 @@ class Lookup:
         return closer
 
     def _add_all(self, named: Iterable[Neighbour], teller: _Candidate | None) -> bool:
-        """Consider several; says whether one is closer than all before."""
+        """Consider several; returns whether one is closer than all before."""
         closer = False
         locate, known = self._question.space.locate, self._known
         for one in named:
@@ -298,7 +299,7 @@ class Lookup:
                 if state is _NEW and self._asking < width:
                     self._ask(candidate)
                 elif state is State.SLOW or state is State.HELD:
-                    continue  # probably dead, so the one that would take its place is asked already
+                    continue  # probably dead, so the next candidate is asked in its place already
             wanted -= 1
             hoped -= 1 if state is _ANSWERED else hope
             if hoped <= 0:
@@ -311,8 +312,8 @@ class Lookup:
             self._finish()
 
     def _refill(self) -> bool:
-        """Consider k more of those that the asker knows itself, then those that were lost; False if
-        there are none."""
+        """Consider k more peers that the asker knows itself, then lost ones; False if there are
+        none."""
         if not self._may_ask():
             return False
         target, before = self._question.target, len(self._known)
@@ -324,7 +325,7 @@ class Lookup:
         return len(self._known) > before or self._ask_lost()
 
     def _ask_lost(self) -> bool:
-        """Consider those that were lost if no other peer has answered; False if there are none."""
+        """Consider lost peers if no other peer has answered; False if there are none."""
         if any(one.state is State.ANSWERED for one in self._order):
             return False
         lost = [one for one in self._order if one.state is State.LOST]
@@ -334,8 +335,8 @@ class Lookup:
         return bool(lost)
 
     def _hope(self) -> float:
-        """How likely a candidate answers, as far as the peers that the asker knew itself tell: what
-        one peer names in vain says more of that peer."""
+        """How likely a candidate answers, by the ones that the asker knew itself. (Those that one
+        peer alone named do not count, since a liar may have made them up.)"""
         answered = self._own_answered + self._settings.alpha
         return answered / (answered + self._silent)
 
@@ -470,7 +471,7 @@ class Lookup:
                 candidate.state = State.HELD
 
     def _let_go(self, asked: _Candidate, state: State) -> list[_Candidate]:
-        """A peer has answered, or failed: so it does in the roles that it was not asked in."""
+        """A peer has answered, or failed: that settles the roles in which it was not asked, too."""
         peer = asked.entry.contact.peer
         if peer not in self._slow:
             return []
@@ -483,7 +484,7 @@ class Lookup:
         return held
 
     def _lies(self, teller: _Candidate) -> bool:
-        """Whether a peer named only the dead, while what the asker knew itself was alive."""
+        """Whether a peer named dead peers only, while most that the asker knew itself are alive."""
         in_vain = teller.named_in_vain >= _NAMED_IN_VAIN_MAX and not teller.named_well
         return in_vain and self._own_failed + self._own_lost <= self._own_answered
 
@@ -533,7 +534,7 @@ class Searches:
         self.lost = Lost()
 
     def start(self, search: Search) -> bool:
-        """False if too many wait already."""
+        """Begin a lookup now or in its turn; False if too many wait already."""
         waiting = self._waiting_upkeep if search.background else self._waiting
         if len(waiting) >= self._ctx.config.dht.waiting_max:
             self._ctx.counters["dht_refused_busy"] += 1

@@ -8,20 +8,19 @@ what is left of its life: it ends unless a peer that cares stores it again.
 
 Provider records name their sender only, and are renewed by the provider.
 
-Bounds: number, bytes, per sender. When values are full, one that lies farther from this peer than
-the new one makes room: the closer a value, the more this peer is meant to hold it. When provider
-records are, the oldest of a sender that has its share or more makes room: what was provided last
-is what others look for, so a peer that provides without end is held to the latest, and no peer
-crowds out what others provide.
+Bounds: values and provider records are bounded in number, in bytes and per sender. When there is no
+room for a value, one that lies farther from this peer is dropped: the closer a value, the more this
+peer is meant to hold it. When there is none for a provider record, the oldest of a sender that has
+its share or more is dropped: peers look for what was provided last, so a peer that provides without
+end keeps its latest records only, and no peer crowds out the records of others.
 
 A peer renews what it provides as long as it has it. Of the keys that its own layers provide it
-renews the latest `provided_max`; what falls off ends at its holders with its life, and is counted.
-A key that no peer took is told again soon.
+renews the latest `provided_max`; the records of a key beyond end at their holders with their life,
+and are counted. A key that no peer took is provided again soon.
 
-Which values may stand under which keys is said by *kind*, a key's first byte
-(`documents/record.py`): whether a value is valid for its key, and which of two valid ones stands.
-The holders of values and those that ask for them check both, for no peer in between is trusted.
-Values of unknown kinds are refused.
+A key's first byte is its *kind*, which says whether a value is valid for its key, and which of two
+valid ones stands (`documents/record.py`). Holders and askers both check that, since no peer between
+them is trusted. Values of unknown kinds are refused.
 
 Commands are put, get, provide, find providers, find peer, closest peers. Each is a lookup, and for
 those that store something a round of requests to the k closest peers found. Every command gets
@@ -64,8 +63,8 @@ _JITTER = stream_of("dht.republish")
 _CROWDED = stream_of("dht.providers")
 _PROVIDERS = stream_of("dht.order")
 _BEHIND = 2
-"""guess: so many times k peers are asked where the k closest have nothing; 25 ground ids, as on the
-threat page, with k = 20 leave 15 honest ones among 40."""
+"""guess: so many times k peers are asked where the k closest have nothing; 25 ground ids, as in
+docs/threats.md, with k = 20 leave 15 honest ones among 40."""
 _WITNESSES = 2
 """guess: holders that must name a provider before a search for providers may end early."""
 
@@ -82,6 +81,8 @@ Verdict: TypeAlias = Literal["stored", "held", "older", "invalid", "oversized", 
 
 
 class _Held(Struct):
+    """A value, and until when it is held."""
+
     value: bytes
     sender: PeerId  # the peer that stored it here
     distance: int
@@ -212,7 +213,7 @@ class _Provider(NamedTuple):
 
 
 class Providers:
-    """Peers that said to have something. Every record lives equally long, so the oldest ends
+    """Provider records held for others. Every record lives equally long, so the oldest ends
     first."""
 
     def __init__(self, ctx: Context) -> None:
@@ -328,10 +329,10 @@ class Operations:
     def _find_behind(
         self, token: int, want: int, key: bytes, done: Done, seen: Seen, found: Callable[[], bool]
     ) -> None:
-        """Ask the k closest to a key for what it names; if all of them say that they have nothing,
-        once more as many behind them. Ids that were ground lie closer to a key than its holders,
-        and say that. A simple form of S/Kademlia's disjoint paths (Baumgart and Mies 2007), for
-        what was stored before the liars came: two paths to k peers each would both end at them."""
+        """Ask the k closest peers to a key for what it names; if all of them say that they have
+        nothing, ask as many behind them, since liars whose ids were ground may lie closer to the
+        key than its holders. A simple form of S/Kademlia's disjoint paths (Baumgart and Mies 2007);
+        two paths to k peers each would both end at the liars."""
 
         def ended(outcome: Outcome) -> None:
             full = len(outcome.closest) >= self._ctx.config.dht.k
@@ -398,7 +399,7 @@ class Operations:
         count: int,
         then: Callable[[int], None],
     ) -> None:
-        """Ask several peers to hold something; `then` is told how many do, with `count` before."""
+        """Ask several peers to hold something; `then` gets the number that do, added to `count`."""
         left = len(peers)
         if not left:
             then(count)
@@ -444,7 +445,7 @@ class Operations:
         self._find_behind(token, VALUE, key, done, seen, lambda: met.best is not None)
 
     def republish(self, most: int) -> None:
-        """Store the values anew that are due, at most so many at a time."""
+        """Store the values anew that are due, `most` at a time."""
         for key in self._values.take_due(most):
             self._republish(key)
 
@@ -515,7 +516,7 @@ class Operations:
         return False
 
     def provide_again(self, most: int) -> None:
-        """Renew what is due, at most so many at a time: those due longest first."""
+        """Renew the provided keys that are due, `most` at a time, those due longest first."""
         now = self._ctx.now
         due = [
             (due_ms, key, provided)
@@ -542,7 +543,7 @@ class Operations:
         if not 1 <= len(key) <= KEY_BYTES_MAX:
             self._answer(token, "refused")
             return
-        # What this peer was told itself counts as sure.
+        # A provider that has told this peer itself counts as sure.
         named = Counter(dict.fromkeys(self._providers.get(key), _WITNESSES))
 
         def enough() -> bool:
@@ -563,9 +564,9 @@ class Operations:
             self._find_behind(token, PROVIDERS, key, done, seen, lambda: bool(named))
 
     def _best_first(self, named: Counter[Contact]) -> list[Contact]:
-        """Providers by whether they are known to be up, then by how many name them; else each
-        search puts them in another order, so that a peer that asks again for want of a live one
-        among the first gets to the others."""
+        """Providers by whether they are known to be up, then by how many holders name them. Equal
+        ones stand in another order in each search, so that a peer that asks again finds others if
+        the first were dead."""
         key = self._ctx.next_key(_PROVIDERS)
 
         def rank(contact: Contact) -> tuple[int, int, int]:
@@ -626,7 +627,7 @@ class Operations:
 
 
 def _nothing(count: int) -> None:
-    """For rounds of requests that no command waits for."""
+    """No command waits for this round of requests."""
 
 
 def _stands(ctx: Context, kind: Kind, key: bytes, value: bytes) -> bool:
@@ -635,7 +636,7 @@ def _stands(ctx: Context, kind: Kind, key: bytes, value: bytes) -> bool:
 
 
 class _ValuesMet:
-    """The values that a `get` has met."""
+    """The values that a `get` has been told, and their holders."""
 
     def __init__(self, ctx: Context, key: bytes, kind: Kind, quorum: int) -> None:
         self._ctx = ctx

@@ -87,7 +87,7 @@ class FindReply(Message, frozen=True, tag=41):
 
 
 class StoreValue(Message, frozen=True, tag=42):
-    """Hold this for others, for at most so long."""
+    """Hold this value for others, for `life_ms` at most."""
 
     asks: ClassVar[bool] = True
 
@@ -205,8 +205,8 @@ class Calls:
         then: Callable[[R | None], None],
         slow: Callable[[], None] | None = None,
     ) -> None:
-        """Send the message that `make` makes for a request's number. `then` is told the answer,
-        which must be of the kind `expects`, or None; `slow` that the answer is late."""
+        """Send the message that `make` makes for a request's number. `then` gets the answer, which
+        must be of the kind `expects`, or None; `slow` is called if the answer is late."""
         ctx = self._ctx
         number = ctx.next_serial()
         message = make(number)
@@ -243,7 +243,7 @@ class Calls:
             self._arm(due[0][0])
 
     def _on_late(self, number: int) -> None:
-        """A request is not answered, for the first time or again."""
+        """A request has not been answered in time: repeat it, or give it up."""
         waiting = self._waiting.get(number)
         if waiting is None:
             return
@@ -273,7 +273,7 @@ class Calls:
     # --- helpers ----------------------------------------------------------------------------------
 
     def _look_at(self, number: int, after_ms: Millis) -> None:
-        """See after so long whether a request is answered."""
+        """Have a request looked at after `after_ms`."""
         at_ms = self._ctx.now + after_ms
         heappush(self._due, (at_ms, number))
         if self._armed_for is None or at_ms < self._armed_for:

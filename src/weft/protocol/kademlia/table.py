@@ -5,8 +5,8 @@ the empty one, and a peer lies at the hash of its id. The generalised DHT (Baehn
 Section 4.1) is another space with the topic as role. A *place* is one location of this peer in one
 space, with a table of its own; tables and lookups know nothing else of spaces and roles.
 
-Bucket i of a table holds peers that share exactly i leading bits with the own location, at most k
-of them, the least recently seen first. Peers that are alive stay: the longer a peer has been up,
+Bucket i of a table holds peers that share exactly i leading bits with its location, at most k of
+them, the least recently seen first. Peers that are alive stay: the longer a peer has been up,
 the likelier it stays up, and no peer can push the known ones out by coming with many new ones. A
 newcomer to a full bucket waits among the spare; the least recently seen peer is probed, and makes
 room only if it does not answer several times.
@@ -16,8 +16,8 @@ A table holds no clock and sends nothing; `heard` names the peer to be probed.
 A bucket holds a few peers of one address (`Crowds` in `protocol/defence.py`), waiting ones
 included: ids cost nothing, and most of a bucket could be one machine's.
 
-Invariants: no entry with the own location, none twice, at most k live and `spare` waiting ones in
-a bucket, live ones ordered by when they were last seen.
+Invariants: no entry with the table's own location, none twice, at most k live and `spare` waiting
+ones in a bucket, live ones ordered by when they were last seen.
 
 Deviation: an entry seen a short while ago is not probed for a newcomer, so that a flood of
 strangers causes no flood of probes.
@@ -42,11 +42,11 @@ _REMEMBERED = 4_096
 Locate = Callable[[Topic, PeerId], int | None]
 """The location of a peer in a role; None for a role that does not exist in the space."""
 Takes = Callable[[Contact, Iterable[Contact]], bool]
-"""Whether a bucket that holds those may hold this one, too."""
+"""Whether a bucket that holds the other contacts may hold the first one, too."""
 
 
 class Space(Struct, frozen=True):
-    """`number` names it on the wire."""
+    """How wide locations are, and where a peer lies in a role; `number` names it on the wire."""
 
     number: int
     bits: int
@@ -86,7 +86,7 @@ class _Bucket:
         self.touched_ms = now  # when a lookup last went into its range
 
     def others(self, key: int) -> Iterator[Contact]:
-        """All that are in it or wait, but for one."""
+        """All peers that are in it or wait, but for the one at `key`."""
         for part in (self.live, self.spare):
             yield from (entry.contact for entry in part.values() if entry.key != key)
 
@@ -131,7 +131,8 @@ class Table:
     # --- what is heard of peers -------------------------------------------------------------------
 
     def heard(self, key: int, role: Topic, contact: Contact, now: Millis) -> Entry | None:
-        """A peer spoke for itself. Returns an entry to be probed for its sake, if there is one."""
+        """A peer spoke for itself. Returns an entry to be probed if the peer waits for its
+        place."""
         if key == self.own or not contact.address:
             return None
         number = common_prefix(self.own, key, self.bits)
@@ -148,7 +149,7 @@ class Table:
         if entry is None:
             entry = Entry(key, role, contact)
             bucket.spare.pop(key, None)
-        entry.contact = contact  # where it listens, only itself can tell anew
+        entry.contact = contact  # a peer's address is changed by its own word alone
         entry.seen_ms = now
         entry.failures = 0
         bucket.live[key] = entry
@@ -165,9 +166,9 @@ class Table:
         return oldest
 
     def failed(self, key: int) -> bool:
-        """A request was not answered. Several in a row, and a spare one takes the place.
+        """A request was not answered; after several in a row a spare peer takes the place.
 
-        True: it is still in the table and was probed for a newcomer, so it is probed again.
+        True: the peer is still in the table and was probed for a newcomer, so probe it again.
         """
         bucket = self._buckets.get(common_prefix(self.own, key, self.bits))
         entry = bucket.live.get(key) if bucket is not None else None
@@ -182,7 +183,7 @@ class Table:
         return False
 
     def remove(self, key: int) -> None:
-        """It is gone; the spare peer heard of last takes its place."""
+        """A peer is gone; the spare peer heard from last takes its place."""
         number = common_prefix(self.own, key, self.bits)
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -208,7 +209,7 @@ class Table:
     def closest(self, target: int, count: int, sound: bool = False) -> list[Entry]:
         """The entries closest to a target, closest first; `sound`: only those that answered last.
 
-        With d leading bits shared by the own location and the target, the peers in bucket d share
+        With d leading bits shared by the table's location and the target, peers in bucket d share
         more with the target, those in deeper buckets exactly d, and those in bucket i < d exactly
         i. So whole buckets come in this order, and only as many are sorted as are needed.
         """

@@ -1,8 +1,8 @@
 """How a peer is attached to a tree: by its parent and children, or as a root.
 
-Getting in, and back in after the parent is lost: first the peers that are known are asked for a
-place, after a loss the levels kept above the lost parent, then the rendezvous. With none left, a
-lookup towards the topic's id asks each peer on the way whether it is a member. If none is, the
+To get in, or back in after its parent is lost, a peer first asks the members that it knows for a
+place: after a loss those above the lost parent, then the rendezvous. If none has a place, a lookup
+towards the topic's id asks each peer on the way whether it is a member. If none is, the
 closest peers are the rendezvous; a joiner that is among them becomes one itself. A member without
 room names other rendezvous and children of its own instead.
 
@@ -12,18 +12,18 @@ makes at most `_LOOKUPS_MAX` lookups; then the next cycle begins another one.
 The roots (`Roots`) are the peers closest to the topic's id, the rendezvous, joined to each other.
 Every cycle each rendezvous tells the others what it serves, and sends a beat down its part of the
 tree. From time to time, and when one of them is lost, it looks the closest peers up again: a peer
-that is among them now is told and becomes one, a rendezvous that is not any more becomes the child
-of one. Each of them alone holds the tree together: what hung below a lost one joins the others,
-which all members know of (`branch.py`). A rendezvous that serves no peer lets the tree go.
+that is among them now is told and becomes a rendezvous, one that is not any more becomes the child
+of one. Each rendezvous alone holds the tree together: members below a lost one join the others,
+which all members know of (`branch.py`). A rendezvous that serves no peer gives the tree up.
 
-A peer that is asked to be a rendezvous looks into its own table whether that can be: no peer can be
-made to serve topics far away from it.
+A peer that is asked to be a rendezvous checks by its own table whether it is close enough, so that
+no peer can be made to serve topics far away from it.
 
 Sharing (`stan.enabled`; Matos and others, StaN): a tree leaves open which of its members is whose
 parent. So a leaf whose connection to its parent serves this one tree asks, one a cycle, the peers
 that it is linked to for other topics whether they have a place for it in this tree, and moves below
-the first that has (`rules/stan.py` `shared_parent`). It keeps its place until then, moves nobody
-but itself, so that no circle comes of it, and looks nothing up for it.
+the first that has (`rules/stan.py` `shared_parent`). It keeps its place until then, and makes no
+lookup for it. Only a leaf moves, so no circle comes of it.
 
 From outside, a tree is found by a lookup towards its topic's id that asks each peer on the way
 whether it is a member (as Scribe does on the way to its root). The lookup asks all of the closest
@@ -81,18 +81,19 @@ _SHOWN_TO = 2
 """guess: roots that an event of this peer's own is shown to, in each of two cycles. Where 30 % of
 all peers are hostile, both are in one case of 11, and all three roots in one of 37."""
 _STARVED_BEATS = 2
-"""guess: beats, ten seconds apart, at which the root had seen more while nothing came; one is as
-long as an event that was just published may take."""
+"""guess: beats, ten seconds apart, at which the root had seen more while nothing came; an event
+that was just published may take as long as one."""
 _FORSAKEN_BEATS = 4
-"""guess: such beats after which other members are looked for; three roots were compared with."""
+"""guess: such beats after which other members are looked for; by then this peer has compared with
+three roots."""
 _ASKED_MAX = 32
 """guess: peers asked for a place in one join; the next cycle begins another."""
 _LOOKUPS_MAX = 3
 """guess: lookups made in one join, each of which asks all of the closest peers."""
 _AT_ONCE = 3
-"""guess: peers that a member without a parent asks together; the first that has a place is it."""
+"""guess: peers that a member without a parent asks together; the first that has a place wins."""
 _SHARED_MAX = 4_096
-"""guess: trees and peers asked there for the sake of sharing; 64 trees with 64 links."""
+"""guess: pairs remembered of a tree and a peer asked there for sharing; 64 trees with 64 links."""
 _INSTEAD = 3
 """guess: children named to a peer that a full member cannot take."""
 
@@ -128,11 +129,12 @@ TIMER = "pulsar.join"
 # --- roots ----------------------------------------------------------------------------------------
 
 _FELLOWS = 2
-"""guess: as many times more fellows than rendezvous are wanted, while opinions differ."""
+"""guess: other rendezvous kept, in multiples of the wanted ones, while peers differ about them."""
 _DOUBTING_MAX = 4
 """guess: lookups at once that others can cause by asking for a rendezvous."""
 _YOUNG_CYCLES = 2
-"""guess: a new rendezvous looks twice, since its table may be new, too."""
+"""guess: cycles in which a new rendezvous looks the closest peers up, since its table may be new,
+too."""
 
 HandOver = Callable[[Branch, list[Contact]], None]
 """Told of a tree that other peers should be the roots of, and of these peers."""
@@ -156,8 +158,8 @@ class Roots:
     # --- the way to a tree ------------------------------------------------------------------------
 
     def find_members(self, topic: Topic, met: Met, then: Found) -> bool:
-        """Walk towards a topic's id and tell of each peer that is in its tree; False if too many
-        lookups wait."""
+        """Look up a topic's id, and call `met` with each peer on the way that is in its tree; False
+        if too many lookups wait."""
 
         def seen(entry: Entry, reply: FindReply) -> bool:
             peer = entry.contact.peer
@@ -173,17 +175,17 @@ class Roots:
         return is_rendezvous(self._dht.home.table.own, keys, branch.location, count)
 
     def takes_child(self, branch: Branch, joiner: PeerId) -> bool:
-        """Whether this peer's place allows for children. One that has lost its own takes those that
-        lie farther from the topic's id, which it comes to be the root of, if nobody else: so they
-        find each other, and no circle comes of it."""
+        """Whether this peer's place allows for children. A peer that has lost its parent takes only
+        joiners that lie farther from the topic's id than itself: so members without a parent find
+        each other, and no circle comes of it."""
         distance = location_of(joiner) ^ branch.location
         closer = self._dht.home.table.own ^ branch.location < distance
         return branch.takes_children or (branch.orphaned and closer)
 
     def may_serve(self, topic: Topic, peer: PeerId) -> bool:
         """Whether a peer can be a rendezvous of a topic, as far as this one knows. If not, this one
-        looks whether those that it takes for closer are still there, and the peer may serve when it
-        comes up again."""
+        looks up whether the closer peers in its table are still there; then the peer may serve when
+        it asks again."""
         count = _FELLOWS * self._ctx.config.pulsar.rendezvous
         location, table, place = tree_location(topic), self._dht.home.table, location_of(peer)
         near = [table.own, *(one.key for one in table.closest(location, count + 1, sound=True))]
@@ -200,8 +202,8 @@ class Roots:
         return may
 
     def probable(self, branch: Branch) -> list[Contact]:
-        """The peers that are the rendezvous of a tree, as far as a member below them can tell: the
-        closest of those that its parent named, and of those in its own table."""
+        """The probable rendezvous of a tree, for a member below them: the closest of the peers that
+        its parent named, and of those in its own table."""
         count = self._ctx.config.pulsar.rendezvous
         near = self._dht.home.table.closest(branch.location, count, sound=True)
         known = {entry.contact.peer: entry.contact for entry in near}
@@ -234,7 +236,7 @@ class Roots:
             others = contacts[: count - 1]
             branch.compare_roots(among, others)
             if branch.idle_cycles:
-                return  # else they would keep each other from letting go
+                return  # rendezvous that invited each other would never give an idle tree up
             if among:
                 self.invite(branch, others)
             else:
@@ -247,8 +249,8 @@ class Roots:
             self._checking.pop(topic, None)
 
     def _present(self, branch: Branch, found: list[Entry]) -> list[Contact]:
-        """The peers that may be rendezvous, closest first: what a lookup found, and the fellows
-        heard of since the last cycle. The lookup may have waited too short for one of them, and
+        """The peers that may be rendezvous, closest first: those that a lookup found, and the
+        fellows heard from since the last cycle. A fellow may have answered the lookup too late, and
         a peer farther away would become a root in its place."""
         cycle = self._trees.cycle
         present = {entry.contact.peer: entry.contact for entry in found}
@@ -259,7 +261,7 @@ class Roots:
 
     def on_sync(self, branch: Branch, sender: Contact, message: RendezvousSync) -> None:
         """Another rendezvous tells what it serves; this peer is one, too. A peer that lies too far
-        from the topic's id is none, whatever it says: all events would go to it."""
+        from the topic's id is not believed, since all events would go to it."""
         ctx = self._ctx
         fellow = branch.fellows.get(sender.peer)
         if fellow is None:
@@ -281,7 +283,7 @@ class Roots:
             ctx.send(sender, branch.sync(answer=False))
 
     def run_cycle(self, branch: Branch) -> bool:
-        """What a rendezvous does every cycle; False if it serves no peer (any more)."""
+        """Do what a rendezvous does every cycle; returns False if it serves no peer (any more)."""
         ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._trees.cycle
         branch.next_beat()
         for fellow in list(branch.fellows.values()):
@@ -318,7 +320,7 @@ class _Attempt(Struct, eq=False):
 
     candidates: deque[tuple[Contact, bool]]  # and whether each is asked as a rendezvous
     at_once: int  # how many are asked together
-    sharing: bool = False  # for a parent that is linked anyway: these or none
+    sharing: bool = False  # asks a peer that is linked anyway, and no other
     asked: dict[PeerId, bool] = field(default_factory=dict)  # and whether as a rendezvous
     silent: dict[PeerId, Contact] = field(default_factory=dict)  # of these, without an answer
     waiting: dict[PeerId, None] = field(default_factory=dict)  # of these, still waited for
@@ -391,8 +393,8 @@ class Attachment:
                 return
 
     def confirm(self, branch: Branch, parent: Contact) -> None:
-        """Ask the parent for the place that this peer has: a parent that has it so answers with
-        what it tells its children, and one that has forgotten takes this peer in again."""
+        """Ask the parent for the place that this peer has: the parent answers with what it tells
+        its children, and takes this peer in again if it has forgotten it."""
         self._ctx.counters["trees_confirmed"] += 1
         self._ctx.send(parent, TreeJoin(branch.topic, branch.subscribed, False, branch.fresh))
 
@@ -402,7 +404,7 @@ class Attachment:
         self.start(branch)
 
     def unlink(self, branch: Branch, peer: PeerId, instead: list[Contact]) -> None:
-        """A link is gone; without a parent, those above the lost one are asked first."""
+        """A link is gone; if it was the parent's, look for a place, first above the lost parent."""
         ctx = self._ctx
         above = branch.parent is not None and branch.parent.peer == peer
         orphaned = above and not branch.rendezvous
@@ -449,7 +451,7 @@ class Attachment:
         takes = branch is not None and self.roots.takes_child(branch, sender.peer)
         attempt = self._going.get(topic)
         if attempt is not None and attempt.sharing:
-            takes = False  # two that ask each other would be cut off from the rest
+            takes = False  # two peers that ask each other would be cut off from the rest
         if branch is None or not may_join(sender.peer, above, takes):
             ctx.send(sender, TreeJoinReply(topic, False))
             return
@@ -481,7 +483,7 @@ class Attachment:
         attempt.silent.pop(sender.peer, None)
         if message.accepted:
             del self._going[message.topic]
-            for other in attempt.silent.values():  # its answer may be lost, and it a parent as well
+            for other in attempt.silent.values():  # it may have said yes, and the answer be lost
                 self._ctx.send(other, TreeLeave(message.topic))
             self._attached(branch, sender, message)
         else:
@@ -562,15 +564,15 @@ class Attachment:
         self._events.show(branch, self._some_roots(branch, _SHOWN_TO))
 
     def _compare_with_root(self, branch: Branch) -> None:
-        """Nothing comes from the parent of what the root has seen (`branch.py`)."""
+        """The parent does not bring what the root has seen: compare with a root (`branch.py`)."""
         if self._ctx.config.defence.access:
             for root in self._some_roots(branch, 1):
                 self._events.offer(branch, root)
 
     def _compare_with_members(self, branch: Branch) -> None:
-        """Nor did comparing with roots bring anything: all of them may be black holes. Members that
-        a lookup meets say themselves that they are in the tree, and are no parent's choice. It is
-        made ever more rarely, since a liar can claim at every beat that its child is behind."""
+        """Comparing with roots brought nothing either: all of them may be black holes. So compare
+        with members that a lookup finds, which no parent has chosen. Such lookups are made at
+        growing intervals, since a liar can claim at every beat that its child is behind."""
 
         def met(member: Contact) -> bool:
             there = self._trees.get(branch.topic) is branch
@@ -589,8 +591,8 @@ class Attachment:
     # --- helpers: asking for a place --------------------------------------------------------------
 
     def _warn(self, branch: Branch) -> None:
-        """The parent may be gone: offer what is held here to those near by, most of them children
-        of it. They get what they missed, and see to their parents (`on_offer`): a member that has
+        """The parent may be gone: offer held events to members near by, most of them its children.
+        They get what they missed, and check their own parent (`on_offer`): a member that has
         nothing to send notices a silent parent only when pings are due."""
         for one in branch.siblings:
             self._events.offer(branch, one)
@@ -601,7 +603,7 @@ class Attachment:
         return repair_order(self._ctx.me.peer, branch.path, near, (lost,))
 
     def _no_place(self, branch: Branch, attempt: _Attempt, peer: PeerId) -> None:
-        """A peer that was asked refused, or is gone: the next one, if it was waited for."""
+        """A peer that was asked refused, or is gone: if its answer was awaited, ask the next."""
         if peer in attempt.waiting:
             del attempt.waiting[peer]
             self._next(branch, attempt)
@@ -638,9 +640,9 @@ class Attachment:
             self._look_up(branch, attempt)
 
     def _look_up(self, branch: Branch, attempt: _Attempt) -> None:
-        """Walk towards the topic's id. A new subscriber stops at the first member on the way. For
-        a member that has lost its place the first ones may be below it, or may have lost theirs, so
-        it asks all of them, and if none has a place, the peers that should be the roots."""
+        """Look up the topic's id. A new subscriber stops at the first member on the way. A member
+        that has lost its place asks all members on the way, since the first ones may be below it or
+        have lost theirs, and if none has a place, the peers that should be the roots."""
         attempt.lookups += 1
         if branch.rendezvous or len(attempt.asked) >= _ASKED_MAX or attempt.lookups > _LOOKUPS_MAX:
             self._give_up(branch)
@@ -675,14 +677,14 @@ class Attachment:
             self._become_root(branch)
             self.roots.invite(branch, near[: count - 1])
         else:
-            attempt.at_once = 1  # one new root sees to the others
+            attempt.at_once = 1  # the first new root invites the others
             attempt.candidates.extend((contact, True) for contact in near)
             self._next(branch, attempt)
 
     def _give_up(self, branch: Branch) -> None:
-        """No peer has a place for this one. A member that had one, and has lost it, is a root then,
-        and one too many as soon as others turn out to be closer: else those below it, and those
-        that find these, would be without any. A new subscriber begins again with the next cycle."""
+        """No peer has a place for this one. A member that had a place becomes a root, so that those
+        below it have one; it steps down once closer roots are found. A new subscriber begins again
+        with the next cycle."""
         del self._going[branch.topic]
         if not branch.attached and not branch.fresh:
             self._become_root(branch)
@@ -715,7 +717,7 @@ class Attachment:
         self._trees.answer(branch, "instantiated")
 
     def _hand_over(self, branch: Branch, others: list[Contact]) -> None:
-        """This peer should not be a root: it asks the others, as roots, to take it below them, and
-        steps down when one has. Until then it is a root, so the tree is never without."""
+        """This peer should not be a root: it asks the others, as roots, to take it as a child, and
+        steps down when one has. Until then it stays a root, so the tree is never without one."""
         if not self.is_going(branch.topic):
             self.start(branch, others, root=True)

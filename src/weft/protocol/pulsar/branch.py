@@ -2,9 +2,9 @@
 tell each other of these.
 
 A parent names to its children, every cycle and whenever it changes, the way up to the root, the
-rendezvous, and some subscribers near by. That is what repair starts from, and the peers that
-history asks. What is near by flows down from live links only, so a peer that is gone is soon named
-by none. The rendezvous of a tree tell each other what they serve.
+rendezvous, and some subscribers near by. Repair starts from these peers, and history asks them.
+Only live links pass such names on, so a peer that is gone is soon not named any more. The
+rendezvous of a tree tell each other what they serve.
 
 Invariants: a linked peer is exactly one of parent, child and fellow rendezvous. A rendezvous has no
 parent, but for the link to the one it had before, for a cycle or two. All lists are bounded by the
@@ -17,9 +17,9 @@ The rest of the package decides; only this module writes.
 How events spread (`Events`): an event of a member goes over all its links, and each member passes
 it on over all of its own but the one it came by. Over every new link, and every cycle, the two ends
 compare what they have seen (`recent.py`). So a member that was without a parent for a while gets
-what it missed and gives what should have gone up, two parts of a tree that find each other again
-end with the same events, and a lost message is made up for within some cycles. A repaired event is
-passed on like any other: what a member missed, those below it missed as well.
+the events that it missed and gives those that should have gone up, two parts of a tree that find
+each other again end with the same events, and a lost message is made up for within some cycles. A
+repaired event is passed on like any other, since members below missed it as well.
 
 Deviation: the only way from a member to the rest of the tree is its parent, which may be a black
 hole that passes nothing on and has seen the same as its child. So a member that has published shows
@@ -28,8 +28,8 @@ and spreads it. The roots are the closest peers to the topic's id of those that 
 those that its parent names, so a parent cannot make them up. Two black holes above each other agree
 on what the lower one never got. So beats carry what their root has seen, and a member that stays
 behind while nothing comes compares with a root itself, and where all roots bring nothing, with
-members that a lookup meets. (A parent that lies about that, too, starves its children still:
-comparing with roots unasked would cost messages at rest.)
+members that a lookup meets. (A parent that lies about the root's beat as well still starves its
+children: comparing with roots all the time would cost messages at rest.)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
-from weft.protocol.recent import Offer, Recent, Repair, Want
+from weft.protocol.recent import NOT_SEEN, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload, span_of
@@ -215,8 +215,8 @@ class Branch(TopicPart):
 
     @property
     def takes_children(self) -> bool:
-        """A member takes children only as long as its own way up is whole, as far as it has heard;
-        else those below a lost root would all join each other."""
+        """Whether this peer's own way up is whole, as far as it has heard; else the members below a
+        lost root would all join each other."""
         patience = self._ctx.config.pulsar.patience_cycles
         whole = not is_cut_off(self.heard_cycle, self._trees.cycle, patience - 1)
         return self.rendezvous or (self.parent is not None and whole)
@@ -280,7 +280,8 @@ class Branch(TopicPart):
         self.settle()
 
     def end_fresh(self) -> bool:
-        """What was published before is known now; says whether it was not."""
+        """The peer knows now what was published before it subscribed; returns whether it did not
+        until now."""
         fresh, self.fresh = self.fresh, False
         return fresh
 
@@ -319,7 +320,7 @@ class Branch(TopicPart):
         self.settle()
 
     def leave_parent(self) -> None:
-        """The way up leads nowhere."""
+        """The way up leads nowhere: this peer has no parent any more."""
         if self.parent is not None:
             self._ctx.send(self.parent, TreeLeave(self.topic))
             self.parent = None
@@ -404,8 +405,8 @@ class Branch(TopicPart):
         self.unsettled = True
 
     def count_differing(self, other: PeerId, differs: bool) -> int:
-        """How many comparisons in a row found that this linked member had seen something else.
-        Another one that agrees says nothing about that: it may lack the same events."""
+        """How many comparisons in a row found that this linked member had seen something else. Each
+        member is counted by itself, since one that agrees may lack the same events."""
         count = self._differs.pop(other, 0)
         if differs:
             count += 1
@@ -521,8 +522,6 @@ class Trees(Subscriptions[Branch]):
 # --- events ---------------------------------------------------------------------------------------
 
 _ELSEWHERE = stream_of("pulsar.elsewhere")
-_NOT_SEEN = -1
-"""No fingerprint is negative."""
 _DIFFERS_MAX = 2
 """guess: cycles; while events flow, the two ends of a link often differ for a moment."""
 
@@ -598,10 +597,7 @@ class Events:
         if branch is None:
             return
         linked = sender.peer in branch.watched
-
-        def may(size: int) -> bool:
-            return linked or self.answered.repairs(message.topic, sender.peer, size)
-
+        may = self.answered.repairs(message.topic, sender.peer, linked)
         recent.on_want(self._ctx, branch.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
@@ -611,14 +607,14 @@ class Events:
         for run in message.runs:
             taken = self._accept(branch, run, 0, sender)
             if taken is Taken.FORGED:
-                break  # what else such a sender says is not worth a verification each
+                break  # the sender of a forgery is not worth further verifications
             counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
             self._ctx.counters[counted] += len(run.payloads)
 
     # --- comparing over links ---------------------------------------------------------------------
 
     def compare(self, branch: Branch, other: Contact, fingerprint: int, settle_ms: Millis) -> bool:
-        """Offer what is held here to another member that has seen something else; says whether
+        """Offer what is held here to another member that has seen something else; returns whether
         it has."""
         if branch.fresh:
             return False
@@ -626,17 +622,18 @@ class Events:
 
     def offer(self, branch: Branch, other: Contact) -> None:
         """Offer what is held here to a member, whatever it has seen."""
-        self.compare(branch, other, _NOT_SEEN, settle_ms=0)
+        self.compare(branch, other, NOT_SEEN, settle_ms=0)
 
     def show(self, branch: Branch, others: Iterable[Contact]) -> None:
-        """Offer what should have spread by now to members that may lack it."""
+        """Offer events that should have spread by now to members that may lack them."""
         for other in others:
             settle_ms = self._ctx.config.dissemination.settle_ms
             recent.show(self._ctx, branch.topic, branch.recent, other, settle_ms)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
-        """Over a link that stands, every cycle. If both ends differ for longer, neither may hold
-        what the other lacks (one that came later has passed it over): then any member is asked."""
+        """Compare over a standing link, once a cycle. If its ends differ for longer, neither may
+        hold what the other lacks (one that came later passed it over): then compare with any other
+        member."""
         settle_ms = self._ctx.config.dissemination.settle_ms
         differs = self.compare(branch, other, fingerprint, settle_ms)
         if branch.count_differing(other.peer, differs) < _DIFFERS_MAX:

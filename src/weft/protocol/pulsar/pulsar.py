@@ -6,9 +6,9 @@ Subscribing joins the topic's tree (`attachment.py`), in which events spread ove
 (`attachment.py`, `protocol/publication.py`).
 
 Links are watched by `protocol/liveness.py`, which pings silent peers. Besides, a beat comes down
-from the roots every cycle: a member that misses one asks its parent for it, and one that misses it
-for long is cut off, or in a circle, and joins anew. What gets lost on the way meanwhile is made up
-for over new links and every cycle.
+from the roots every cycle: a member that misses one asks its parent for it, and a member that
+misses beats for long is cut off, or in a circle, and joins anew. Events that get lost meanwhile are
+repaired over new links and in every cycle.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Config:
     reply_timeout_ms: Millis = 500  # guess: several round trips; then others are asked as well
     patience_cycles: int = 3  # guess: beats missed before the way up counts as broken
     check_every_cycles: int = 6  # guess: how often the closest peers are looked up again
-    trees_max: int = 4_096  # guess: at which others' trees are not served any more
+    trees_max: int = 4_096  # guess: trees of one peer; with more it serves none for others
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -128,16 +128,15 @@ class Pulsar(Routing):
             self._attachment.share()
 
     def close(self) -> None:
-        """This peer leaves; those it is linked to are told by its goodbye."""
+        """This peer leaves; its goodbye tells the peers that it is linked to."""
         self.trees.close()
 
     # --- finding a member from outside ------------------------------------------------------------
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
-        """A lookup towards the topic's id takes the place of TERA's walks: it answers with the
-        first member found. If others are sought beside those to `avoid`, it answers with as many as
-        a publisher asks: each says itself that it is one, and a lookup for each of them would cost
-        two dozen messages."""
+        """A lookup towards the topic's id takes the place of TERA's walks: its result is the first
+        member found. If others are sought beside those to `avoid`, its result is as many as a
+        publisher asks at once, since a lookup for each of them would cost two dozen messages."""
         number = self._ctx.next_serial()
 
         members: list[Contact] = []
@@ -236,7 +235,7 @@ class Pulsar(Routing):
     # --- helpers ----------------------------------------------------------------------------------
 
     def _watch_parent(self, branch: Branch, parent: Contact) -> None:
-        """Every cycle a beat has to come from above."""
+        """Ask the parent for an overdue beat; join anew if none has come for long."""
         cycle, patience = self.trees.cycle, self._ctx.config.pulsar.patience_cycles
         if is_cut_off(branch.heard_cycle, cycle, patience):
             self._ctx.counters["trees_cut_off"] += 1
@@ -302,7 +301,7 @@ def _status(branch: Branch, uses: Counter[PeerId]) -> dict[str, object]:
 
 
 def refusals(ctx: Context) -> Handlers:
-    """What a peer says to messages of trees that routes otherwise: it is in no tree."""
+    """Handlers of a peer that routes otherwise: it says that it is in no tree."""
 
     def leave(sender: Contact, message: RendezvousSync | TreeFamily) -> None:
         ctx.send(sender, TreeLeave(message.topic))

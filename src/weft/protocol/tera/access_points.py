@@ -1,20 +1,20 @@
 """Access points: for some topics, one peer that is subscribed; and how to look one up (TERA,
-Section 3 and 4.2.2).
+Sections 3 and 4.2.2).
 
 The table (`AccessPoints`) is filled by advertisements under the rules of `rules/tera.py`. It also
 estimates how many topics are active, by comparing samples of other peers' tables with this one.
 
-A lookup (`Lookup`) asks the own table first, then sends random walks through the general overlay.
+A lookup (`Lookup`) asks its own table first, then sends random walks through the general overlay.
 Each visited peer answers from its table and (unless switched off, as in the paper's experiments)
 from its own subscriptions; a walk that ends without an answer says so, and a walk that is lost is
 given up after a timeout. Walks that died, with the peer they began at or on their way, say nothing
-about the topic: others are sent, and if those die too, the outcome says so (`LookupDone.lost`).
-Lookups beyond a bound wait for their turn.
+about the topic: further walks are sent, and if those die too, the outcome says so
+(`LookupDone.lost`). Lookups beyond a bound wait for their turn.
 
 A lookup yields a list, one access point for each walk that found one, and all are tried (Algorithms
-1 to 3). The first is told as soon as it is found; the others are kept for those that ask for the
-topic again since the one before was stale. A peer whose table named a stale access point is told so
-(`Stale`), and forgets it.
+1 to 3). The first one is the result; the others are kept for a caller that asks for the topic again
+because the first was stale. A peer whose table named a stale access point is told so (`Stale`), and
+forgets it.
 
 Deviation: an entry remembers the overlay id it was advertised with. When two advertisements for
 one topic name different overlays, the table's owner tells one advertiser of the other (`Hint`),
@@ -48,13 +48,15 @@ from weft.rules import tera as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
 
 PASSED_MAX = 8
-"""guess: peers that a walk does not go back to; among ten peers it ends when it was at all."""
+"""guess: peers that a walk does not go back to; among ten peers it ends when it has visited all."""
 _TRIES_MAX = 3
-"""guess: walks sent again when some were lost on the way and none found anything."""
+"""guess: times walks are sent in one lookup, where some were lost and none found anything."""
 Attempt = Annotated[int, Meta(ge=0, le=_TRIES_MAX)]
 
 
 class Advertisement(Message, frozen=True, tag=10):
+    """Topics that the sender is subscribed to."""
+
     adverts: AdvertList
 
 
@@ -67,6 +69,8 @@ class Hint(Message, frozen=True, tag=29):
 
 
 class TableEntry(Struct, frozen=True, array_like=True, gc=False):
+    """A topic's access point, as one peer's table has it."""
+
     topic: WireTopic
     overlay: Counter
     access_point: Contact
@@ -79,6 +83,8 @@ class TableCopy(Message, frozen=True, tag=39):
 
 
 class LookupWalk(Message, frozen=True, tag=11):
+    """Looks for an access point of a topic, step by step, on behalf of its origin."""
+
     topic: WireTopic
     origin: Contact
     lookup: Counter
@@ -90,6 +96,8 @@ class LookupWalk(Message, frozen=True, tag=11):
 
 
 class LookupHit(Message, frozen=True, tag=12):
+    """To the origin of a walk: an access point of the topic that it looks for."""
+
     lookup: Counter
     access_point: Contact
 
@@ -152,28 +160,29 @@ _FORGET_AFTER = 4_096
 """guess: the tallies behind the topic estimate are halved after so many sampled topics."""
 _NUMBER = stream_of("lookup.number")
 _LATE_MS = 2_000
-"""guess: a walk takes a few hops of some 50 ms each; then it is asked whether it can have died."""
+"""guess: a walk takes a few hops of some 50 ms each; after that the peers that it began at are
+asked whether they live."""
 _SPARES_MAX = 8
 """guess: access points kept of one topic beside the first …"""
 _SPARE_MS = 10_000
-"""guess: … for so long: by then an asker that was told a stale one has noticed."""
+"""guess: … for so long: by then an asker has noticed that the first one was stale."""
 _TOLD_MAX = 1_024
-"""guess: access points for which the peer that named them is remembered."""
+"""guess: access points whose teller is remembered, topics with spare ones, answered lookups."""
 _STALE_MAX = 16
 """guess: entries that one peer may declare stale in a minute; a table refills by itself."""
 _STALE_PERIOD_MS = 60_000
 _PASSED_ON_MAX, _PASSED_ON_MS = 4_096, 1_000
-"""guess: steps of walks that one peer may make this one's neighbours take in so long: 64 walks of
-the longest kind."""
+"""guess: steps, in so long, of walks that this peer passes on for one sender: 64 of the longest."""
 _AT_ONCE_MAX = 64
-"""guess: bounds the walks of a peer that subscribes to very many topics at once."""
+"""guess: lookups under way at once, so that a peer that subscribes to very many topics does not
+send all their walks in one moment."""
 
 
 class Entry(Struct, frozen=True, gc=False):
     contact: Contact
     overlay: OverlayId
     fingerprint: int
-    copied: bool = False  # from another table, so it says nothing about how many topics there are
+    copied: bool = False  # from another table, so it is no sample of the active topics
 
 
 class AccessPoints:
@@ -222,7 +231,7 @@ class AccessPoints:
             )
 
     def on_copy(self, message: TableCopy) -> None:
-        """Fill what room there is; nothing that was advertised gives way."""
+        """Take copied entries as long as there is room; they replace nothing."""
         room = self._ctx.config.tera.table_size - len(self._topics)
         for copied in message.entries:
             if room <= 0:
@@ -300,8 +309,8 @@ class _Search(Struct):
     tries: int = 0
     serial: int = 0  # of the timer that counts
     walks: int = 0  # that have not reported yet
-    starts: dict[PeerId, Contact] = field(default_factory=dict)  # where they began
-    died: bool = False  # one of them did
+    starts: dict[PeerId, Contact] = field(default_factory=dict)  # the peers they began at
+    died: bool = False  # one of these walks was lost
     found: list[Contact] = field(default_factory=list)
 
 
@@ -343,7 +352,7 @@ class Lookup:
         return number
 
     def _known(self, topic: Topic, avoided: list[PeerId]) -> Contact | None:
-        """The own table's access point, else one that an earlier walk found."""
+        """This peer's own access point for a topic, else one that an earlier walk found."""
         since_ms = self._ctx.now - _SPARE_MS
         spares = self._spares.get(topic, {}).values()
         fresh = [contact for contact, found_ms in spares if found_ms >= since_ms]
@@ -426,7 +435,7 @@ class Lookup:
         if onward is not None and not self._may_pass_on(sender, steps):
             ctx.counters["walks_refused"] += 1
             if sender.peer != message.origin.peer:
-                return  # nothing is sent to a third peer on the word of one that sends so many
+                return  # a sender beyond its share has nothing sent to a third peer
             onward = None
         if onward is not None:
             ctx.send(onward, replace(message, steps=steps - 1, passed=passed))
@@ -436,8 +445,8 @@ class Lookup:
             ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
     def _may_pass_on(self, sender: Contact, steps: int) -> bool:
-        """Whether a walk with so many steps to go is within its sender's share: it costs that peer
-        one message, and others as many as it has steps."""
+        """Whether a walk with `steps` to go is within its sender's share: it costs that peer one
+        message, and other peers one for each step."""
         within = self._passed_on.takes(sender.peer, self._ctx.now, cost=steps)
         return within or not self._ctx.config.defence.rates
 
@@ -452,8 +461,8 @@ class Lookup:
         if topic is None:
             return
         if search is not None and found.peer in search.avoid:
-            # Honest peers name none of these. One that does may name itself, to be all that is ever
-            # found: its walk counts as lost.
+            # Honest peers name none of these. A peer that does may want to be the only one that is
+            # ever found, so its walk counts as lost.
             self._ctx.counters["hits_avoided"] += 1
             return
         self._named_by.renew((topic, found.peer), sender)
@@ -474,7 +483,7 @@ class Lookup:
     # --- access points that are not there ---------------------------------------------------------
 
     def disprove(self, topic: Topic, peer: PeerId) -> None:
-        """The access point turned out stale: nobody is to be sent there any more."""
+        """The access point turned out stale: forget it, and tell the peer that named it."""
         self._table.forget_entry(topic, peer)
         spares = self._spares.get(topic)
         if spares is not None:
@@ -498,7 +507,8 @@ class Lookup:
                 self._go_on(number, search)
 
     def on_late_timer(self, serial: int) -> None:
-        """No answer for so long: are the peers still there where the walks began?"""
+        """No walk has reported yet: have the peers that the walks began at asked for a sign of
+        life."""
         search = self._searches.get(self._timers.get(serial, 0))
         if search is not None and search.serial == serial:
             self._ctx.tell(Late(tuple(search.starts.values())))

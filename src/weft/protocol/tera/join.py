@@ -20,7 +20,7 @@ the paper sends it every T cycles to D sampled peers. Partners of exchanges are 
 no message of its own, and tables hear of each member twice a cycle in place of D/T = 1 times: with
 1 % of peers and subscriptions leaving per cycle that was what lookups needed (`tera-churn`).
 
-Deviation: the list is paged, and only so many pages go with an exchange, so that a peer in 10⁵
+Deviation: the list is paged, and only a few pages go with an exchange, so that a peer in 10⁵
 topics never sends one giant message: the first rides, others follow in messages of their own. A new
 subscription is advertised to D peers at once, which is when others need to learn of it most.
 
@@ -65,13 +65,12 @@ _OVERLAY = stream_of("overlay.id")
 _RIDE = stream_of("adverts.ride")
 _PARTS = 1_000
 _ATTEMPTS_MAX = 4
-"""guess, as for publishing: stale access points tried, and lookups whose walks died, before an
-overlay of its own will do. Where many messages are lost all walks may die, and a user waits for the
-answer."""
+"""guess, as for publishing: stale access points and lookups whose walks died, before this peer
+starts an overlay of its own. Where many messages are lost all walks may die, and a user waits."""
 _TOLD_MAX = 64
 """guess: peers remembered as told; about two are told in a cycle."""
 _NEW_TOPICS_MS = 20
-"""guess: new subscriptions gathered into one advertisement for so long."""
+"""guess: how long new subscriptions are gathered into one advertisement."""
 
 
 class _Joining(Struct):
@@ -79,9 +78,9 @@ class _Joining(Struct):
 
     fresh: bool  # of a subscription, not of a member that looks for others again
     attempts: int = 0
-    contact: Contact | None = None  # the one being waited for
+    contact: Contact | None = None  # the access point whose answer is awaited
     asked: dict[PeerId, None] = field(default_factory=dict)  # it, and others that may answer late
-    failed: dict[PeerId, None] = field(default_factory=dict)  # of these, looked up no more
+    failed: dict[PeerId, None] = field(default_factory=dict)  # of these, the stale ones
     serial: int = 0
 
 
@@ -143,7 +142,7 @@ class Joins(Subscriptions[TopicState]):
         return part.topic in self._joining
 
     def _enter(self, state: TopicState) -> None:
-        """Look for a member; outside of the network there is none to be found."""
+        """Look for a member; a peer outside of the network cannot find one."""
         if self._general.knows_nobody:
             self._finish(state, "instantiated", None)
         else:
@@ -261,8 +260,8 @@ class Adverts:
         self._new_armed = False
 
     def ride(self, contact: Contact) -> list[Advert]:
-        """The list for a peer that views are exchanged with; pages that it has besides are sent. A
-        peer that asks again and again is told once a cycle."""
+        """The first page of the list, for a peer that views are exchanged with; further pages are
+        sent. A peer that asks again and again is told once a cycle."""
         told = self._told.get(contact.peer)
         pause_ms = self._ctx.config.cyclon.cycle_ms // 2
         if told is not None and self._ctx.now - told < pause_ms:
@@ -276,8 +275,7 @@ class Adverts:
         return self._riding[0] if self._riding else []
 
     def run_cycle(self) -> None:
-        """Put together what rides until the next cycle: nobody's message shall cost by the number
-        of topics."""
+        """Encode the pages that ride until the next cycle, once for all exchanges."""
         if not self._left:
             self._left = list(self._topics)
         config = self._ctx.config.tera
@@ -306,7 +304,7 @@ class Adverts:
             self._ctx.set_timer(_NEW_TOPICS_MS, NEW_TOPICS, GENERAL)
 
     def on_timer(self) -> None:
-        """Send what is new, as far as a cycle's pages go."""
+        """Advertise new subscriptions, as many as a cycle's pages hold."""
         self._new_armed = False
         if self._new and not self._general.knows_nobody:
             config = self._ctx.config.tera
@@ -318,7 +316,7 @@ class Adverts:
 
     @property
     def _new_told_to(self) -> int:
-        """D."""
+        """How many peers hear of a new subscription at once (the paper's D)."""
         config = self._ctx.config
         return scaled(config.tera.advertise_to, config.capacity, 1, config.cyclon.view_size)
 

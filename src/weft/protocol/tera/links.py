@@ -34,6 +34,8 @@ from weft.rules.draw import stream_of
 
 
 class LinkRequest(Message, frozen=True, tag=16):
+    """Asks for a link."""
+
     asks: ClassVar[bool] = True
 
     topic: WireTopic
@@ -42,12 +44,16 @@ class LinkRequest(Message, frozen=True, tag=16):
 
 
 class LinkReply(Message, frozen=True, tag=17):
+    """Answers `LinkRequest`: whether there is a link now."""
+
     topic: WireTopic
     accepted: bool
     recent: Counter = 0
 
 
 class Unlink(Message, frozen=True, tag=18):
+    """There is no link between sender and receiver (any more)."""
+
     topic: WireTopic
 
 
@@ -83,7 +89,7 @@ _GIVE_WAY_MS = 5_000
 _SHUNNED_MS = 60_000
 """guess: for so long a member that brought nothing is not linked again."""
 _SHUNNED_MAX = 64
-"""guess: members remembered as such; a view has 20."""
+"""guess: members remembered that brought nothing; a view has 20."""
 _RELEASE_CYCLES = 30
 """guess: a neighbour that did not give a link up is asked again after so long."""
 
@@ -155,7 +161,8 @@ class Links:
     def improve(
         self, ranked: Sequence[Contact], recent: int, carries: Callable[[PeerId], bool]
     ) -> None:
-        """Once a cycle: ask for one link that is wanted more, or let one go that is wanted less."""
+        """Once a cycle: ask for one link that is wanted more, and offer to give one up that is
+        wanted less."""
         config = self._ctx.config.links
         ideal = [contact for contact in ranked if contact.peer not in self._full][: config.wanted]
         missing = [contact for contact in ideal if contact.peer not in self.linked]
@@ -244,7 +251,7 @@ class Links:
         return True
 
     def shun(self, peer: PeerId) -> None:
-        """A member has brought nothing: without it, and not with it again for a while."""
+        """A member has brought nothing: give its link up, and do not link it again for a while."""
         contact = self.linked.get(peer)
         if contact is not None:
             self._ctx.counters["links_shunned"] += 1
@@ -260,7 +267,7 @@ class Links:
             self._full[sender.peer] = self._ctx.now
 
     def lose(self, peer: PeerId) -> bool:
-        """The peer left, died or gave the link up; says whether there was a link."""
+        """The peer left, died or gave the link up; returns whether there was a link."""
         if peer in self.linked:
             self._drop(peer)
             return True

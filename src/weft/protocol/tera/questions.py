@@ -58,13 +58,13 @@ LifeKey: TypeAlias = tuple[PeerId, int]
 """Publisher and incarnation."""
 
 _ASKED_MAX = 512
-"""guess: publishers whose events this member or its neighbours have asked about."""
+"""guess: lives of publishers whose events this member or its neighbours have asked about."""
 _NUMBERS_MAX = 8
 """guess: events of one publisher; each member asks about one at a time."""
 _PASSED_ON = 512
 """guess: questions of one neighbour that are passed on to others than the feed …"""
 _PASSED_ON_MS = 10_000
-"""guess: … in so long, a cycle: a question about an event that never was goes to all members."""
+"""guess: … in a cycle: a question about an event that was never published reaches all members."""
 
 
 class _Question(Struct):
@@ -108,8 +108,8 @@ class Questions:
         lazy: Mapping[PeerId, Contact],
         feed_of: Callable[[LifeKey], PeerId | None],
     ) -> None:
-        """`eager`: the links of the tree, `lazy`: all others; `feed_of`: which of them brought a
-        publisher's events."""
+        """`eager`: the links of the tree; `lazy`: all other links; `feed_of`: the link that brought
+        a publisher's events."""
         self._ctx = ctx
         self._topic = topic
         self._recent = recent
@@ -186,7 +186,8 @@ class Questions:
         return bool(self._asked)
 
     def came(self, key: LifeKey, last: int) -> None:
-        """Events up to this number have come, and are pushed on: that is the answer."""
+        """Events up to this number have come. They are pushed on, which answers all questions about
+        them."""
         self.take(key, 0, last)
 
     def take(self, key: LifeKey, first: int, last: int) -> list[PeerId]:
@@ -201,7 +202,7 @@ class Questions:
         return list(dict.fromkeys(waiting))
 
     def deny(self, event: EventKey) -> None:
-        """An event is not pushed by this member, whatever comes: neighbours are told so."""
+        """This member will not push an event: tell the neighbours that have asked about it."""
         question = self._find(event)
         if question is not None:
             for peer in question.waiting:
@@ -225,8 +226,8 @@ class Questions:
         return found
 
     def send(self) -> None:
-        """Questions and answers leave, those for one neighbour together; a neighbour that is asked
-        and told hears the question first."""
+        """Send questions and answers, those for one neighbour together; a neighbour that gets both
+        gets the question first."""
         for kind, said in ((Overdue, self._overdue), (Passed, self._passed)):
             for peer, spans in said.items():
                 contact = self._eager.get(peer) or self._lazy.get(peer)
@@ -254,8 +255,8 @@ class Questions:
         return bool(self._recent.lacking([_span(event)]))
 
     def _settle(self, event: EventKey, question: _Question) -> bool:
-        """Ask on, or answer neighbours. Says whether the event comes over no link; then neighbours
-        wait on, since this member may mend the tree for all of them."""
+        """Ask further links, or answer neighbours. Returns whether the event comes over no link;
+        then neighbours keep waiting, since this member may mend the tree for all of them."""
         everybody = question.missed or all(peer in question.asked for peer in self._eager)
         if everybody and not question.waits_for():
             return True
@@ -269,7 +270,7 @@ class Questions:
         return False
 
     def _ask_links(self, event: EventKey, question: _Question, but: PeerId | None) -> bool:
-        """Ask more links whether they bring an event; says whether there were any."""
+        """Ask further links whether they bring an event; returns whether there were any."""
         links = [peer for peer in self._eager if peer not in question.asked and peer != but]
         feed = self._feed_of(event[:2])
         if feed in links:

@@ -4,10 +4,10 @@ Samples are the ends of random walks through the topic's overlay (see `rules/col
 walk of a few steps over Cyclon views ends near-uniformly, since every peer has the same
 out-degree and in-degrees are balanced. One member's estimate serves all: view exchanges carry
 the freshest one, and a member starts a run of its own only with a chance of one in the group's
-size per cycle. What its run finds is averaged into the estimate that it knew (`shared_size`): all
-members advertise by the same number, so that nothing else evens out what a single run is off.
-While it passes on the walks of another member's run, which come by most members, it
-starts none: that one's result will do.
+size per cycle. The result of a run is averaged into the estimate known before (`shared_size`):
+since all members advertise by the same number, nothing else evens out the error of a single run.
+A member that walks of another member's run have passed lately starts none, since the result of that
+run will reach it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from weft.rules.draw import stream_of
 
 
 class SampleWalk(Message, frozen=True, tag=8):
+    """A random walk whose last peer is a sample of the topic's members."""
+
     topic: WireTopic
     origin: Contact
     round: Counter
@@ -62,10 +64,12 @@ class Config:
 
 _START = stream_of("size.start")
 _GIVE_UP_CYCLES = 64
+"""guess: cycles after which a run that has found too few repeats is given up."""
 _HEEDED = 4
-"""guess: for this part of `fresh_ms` after another's walk came by, its result is waited for."""
+"""guess: a fourth of `fresh_ms` is how long the result of another's run is awaited after its walk
+came by …"""
 _HEEDED_UNTIL = 2
-"""guess: but not for longer than so many times `fresh_ms` in all; walks alone tell no size."""
+"""guess: … but in all no longer than so many times `fresh_ms`: a walk itself tells no size."""
 
 
 class _Run(Struct):
@@ -101,7 +105,8 @@ class Size:
         return self._known if self._is_fresh() else max(self._known, len(self._view) + 1)
 
     def to_advertise(self, links: int) -> int:
-        """The same, in the form that access point tables want it."""
+        """The popularity to advertise: the same, scaled where it is an estimate, since access point
+        tables use its inverse."""
         size = self.estimate(links)
         if self._fits_view() or not self._known:
             return size
@@ -185,7 +190,7 @@ class Size:
                 self.on_sample(self._ctx.me, SampleReply(self._topic, message.round))
             return
         left = message.steps
-        if self._ctx.config.defence.rates:  # nobody has others walk farther than this peer would
+        if self._ctx.config.defence.rates:  # no walk goes farther than this peer's own would
             left = min(left, self._ctx.config.size.walk_steps)
         walk = SampleWalk(self._topic, message.origin, message.round, left - 1)
         self._ctx.send(onward, walk)

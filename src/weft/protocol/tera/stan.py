@@ -29,8 +29,8 @@ at most some hundred bytes per wanted neighbour, whatever its length.
 Deviation: the view starts from, and is filled up by, Cyclon's view of the topic, which stands for
 the paper's overlay management protocol. What view exchanges bring is ranked too (`sample`).
 
-Deviation: neighbours die. One that this peer has not heard of for `confirm_ms` gets a walk of no
-further steps, which it answers itself; two of them unanswered, and it is dropped.
+Deviation: neighbours die. A neighbour that this peer has not heard from for `confirm_ms` gets a
+walk of no further steps, which it answers itself; after two unanswered ones it is dropped.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ CANDIDATES_MAX = 64
 TOPICS_MAX = 512
 """guess: fingerprints of topics in one walk."""
 STEPS_MAX = 64
+"""guess: steps that another peer may ask a walk to take; ten times the usual number."""
 
 
 class Candidate(Struct, frozen=True, array_like=True, gc=False):
@@ -86,6 +87,8 @@ class CollectWalk(Message, frozen=True, tag=30):
 
 
 class CollectReply(Message, frozen=True, tag=31):
+    """Ends a walk: the members that it has gathered."""
+
     topic: WireTopic
     walk: Counter
     found: Candidates
@@ -139,10 +142,11 @@ _UNANSWERED_MAX = 2
 """guess: walks of no steps that a neighbour may leave unanswered; one may get lost."""
 _BURIED_MAX = 32
 _BURIED_CYCLES = 20
-"""guess: for so long nobody's walk brings back a peer that left or cannot be reached."""
+"""guess, both: peers remembered that left or could not be reached, and the cycles in which no walk
+brings them back."""
 _HOLDERS_MAX = 64
-"""guess: views have ten to twenty entries, so few are in more views than this; what matters is
-whether there is one."""
+"""guess: views have ten to twenty entries, so few members are in more views than this; what counts
+is whether a member is in any."""
 _PEERS_MAX = 128
 """guess: several views; each takes up to 4 kB."""
 
@@ -185,7 +189,7 @@ class Acquaintances:
 
 
 class Entry:
-    """A neighbour."""
+    """A neighbour in the ranked view."""
 
     __slots__ = ("adopted", "contact", "heard", "number", "shared", "unanswered")
 
@@ -216,8 +220,8 @@ class InLinks:
 
     @property
     def _quiet(self) -> int:
-        """Periods, of the longest, in which no walk from afar came: everyone's walks together pass
-        each member several times in one."""
+        """How many of the longest periods have passed without a walk from afar; in one of them the
+        walks of all members together pass each member several times."""
         config = self._ctx.config.stan
         return (self._ctx.now - self._passed) // max(1, config.period_max * config.period_ms)
 
@@ -232,7 +236,7 @@ class InLinks:
     # --- what others say ------------------------------------------------------------------------
 
     def on_walk(self, sender: PeerId, origin: PeerId) -> None:
-        """A walk came from one that holds this peer."""
+        """A walk came from a member that has this peer in its view."""
         self.add(sender)
         if rules.is_from_afar(0 if sender == origin else 1):
             self._passed = self._ctx.now
@@ -376,8 +380,8 @@ class Stan:
             self._consider(others[: self.wanted - len(self.entries)])
 
     def _consider(self, candidates: Iterable[tuple[Contact, int]]) -> bool:
-        """Rank candidates (with the topics shared, 0 if that was not told) among the neighbours;
-        says whether that changed the view."""
+        """Rank candidates (each with the number of shared topics, 0 if that was not told) among
+        the neighbours; returns whether that changed the view."""
         merged = dict(self.entries)
         for contact, told in candidates:
             peer = contact.peer
@@ -441,7 +445,8 @@ class Stan:
     # --- what is due ----------------------------------------------------------------------------
 
     def run_cycle(self, members: int, linked: Container[PeerId]) -> None:
-        """Called once in a while; `linked` peers are watched already."""
+        """The topic's turn: expire, and send a walk if one is due. `linked` peers are pinged by
+        others, so they need not be confirmed."""
         ctx, config = self._ctx, self._ctx.config.stan
         self._expire()
         if config.enabled and config.period_ms:
@@ -468,12 +473,13 @@ class Stan:
                     self.lose(entry.contact.peer)
 
     def _confirm(self, linked: Container[PeerId]) -> None:
-        """Ask the neighbour that was not heard of for longest."""
+        """Ask the neighbour that was not heard from for longest for a sign of life."""
         limit = self._ctx.now - self._ctx.config.stan.confirm_ms
         silent = [e for p, e in self.entries.items() if e.heard <= limit and p not in linked]
         if silent:
             entry = min(silent, key=lambda entry: (entry.heard, entry.number))
-            entry.heard = self._ctx.now - self._ctx.config.stan.confirm_ms // 2  # others' turn
+            # Put off, so that other silent neighbours are asked before it is asked again.
+            entry.heard = self._ctx.now - self._ctx.config.stan.confirm_ms // 2
             self._send_walk(entry.contact, 0, entry.contact.peer)
 
     # --- walks ----------------------------------------------------------------------------------
@@ -540,7 +546,7 @@ class Stan:
         return [candidate for _, _, candidate in places[: message.wanted]]
 
     def on_reply(self, sender: Contact, message: CollectReply) -> bool:
-        """Take in what a walk brought (lines 14 to 17); says whether the view changed."""
+        """Take in what a walk brought (lines 14 to 17); returns whether the view changed."""
         asked = self._asked.pop(message.walk, None)
         if asked is None:
             return False
@@ -576,5 +582,5 @@ class Stan:
             self._soon()
 
     def _neighbours(self) -> list[Contact]:
-        """Those in the view, the adopted first, then the lightest."""
+        """The members in the view, the adopted first, then the lightest."""
         return [entry.contact for entry in self.entries.values()]

@@ -1,8 +1,8 @@
 """TERA's routing of one peer: its layers put together (Baldoni et al., 2007, Section 3).
 
 From below: the access point table and lookups over the general overlay, subscriptions and their
-advertisements, and one `TopicState` per subscribed topic. This file composes: what the peer tells
-goes to the layer it belongs to, and so does each message.
+advertisements, and one `TopicState` per subscribed topic. This file hands each command, message,
+timer and signal to the layer that it belongs to.
 
 Messages about a topic that this peer is not subscribed to are refused in a way that makes the
 sender stop: it learns that this peer is not a member (`Refusals`). A peer that routes otherwise
@@ -76,10 +76,10 @@ TeraMessage: TypeAlias = Union[
 ]
 
 _TOLD_MS = 2_000
-"""guess: a peer that speaks of a topic which this one is not in is told so, once in so long: a lost
-answer is made up for, and a stranger that goes on costs no answer to each of its messages."""
+"""guess: a peer that speaks of a topic which this one is not in is told so once in this time: often
+enough to make up for a lost answer, and not for each message of a stranger that goes on."""
 _FEW_TOPICS = 64
-"""guess: up to so many topics are looked through when a peer is lost."""
+"""guess: with so many topics at most, all of them are looked through when a peer is lost."""
 
 TopicHandler: TypeAlias = Callable[[TopicState, Contact, Any], None]
 
@@ -306,7 +306,8 @@ class Tera(Routing):
     def _waiting_for(
         self, sender: Contact, run: Run, judged: Judged
     ) -> list[tuple[Contact, Again]]:
-        """What waited for the payload of an event of several topics, which came now."""
+        """The references that waited for the payload of an event of several topics, which came
+        now."""
         if run.parts and is_proven(judged):
             return self._multi_topic.arrived(run, sender.peer)
         return []
@@ -413,8 +414,8 @@ class Tera(Routing):
                 self.topics[topic].exchange_with(contact)
 
     def _topics_with(self, peer: PeerId) -> list[Topic]:
-        """Where a lost peer matters. In very many topics only the links do: a view drops the
-        peer by itself when its turn to be asked comes."""
+        """The topics in which a lost peer matters. Of very many topics only those with a link to
+        it: a view drops the peer by itself when its turn to be asked comes."""
         few = len(self.topics) <= _FEW_TOPICS
         return list(self.topics) if few else self._liveness.topics_with(peer)
 
@@ -467,8 +468,9 @@ class Tera(Routing):
         return {topic: list(state.links.linked) for topic, state in self.topics.items()}
 
     def link_counts(self) -> dict[str, int]:
-        """Links over all topics: logical ones, one per topic and peer (LVS), and physical ones,
-        one per peer (PVS); of those that carry events, and of the views that StaN ranks."""
+        """Links over all topics (paper 003, Section 3.4): logical ones, one per topic and peer
+        (LVS), and physical ones, one per peer (PVS); of the links that carry events, and of the
+        views that StaN ranks."""
         states = self.topics.values()
         carriers = [contact.peer for state in states for contact in state.carriers]
         ranked = [peer for state in states for peer in state.stan.entries]
@@ -502,8 +504,8 @@ def _each_topic(
 
 
 class Schedule:
-    """Topics in buckets by the cycle they are due in; the earliest wish counts. The cost is by
-    what is due, not by how many topics there are."""
+    """Topics in buckets by the cycle in which they are due; of two cycles for one topic the earlier
+    counts. A cycle costs by the topics that are due, not by all topics."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Topic, None]] = {}
@@ -520,7 +522,7 @@ class Schedule:
         self._buckets.setdefault(cycle, {})[topic] = None
 
     def take(self, cycle: int, most: int) -> list[Topic]:
-        """The topics due by this cycle, at most so many; the rest comes first next time."""
+        """The topics due by this cycle, `most` of them at most; the rest come first next time."""
         for topic in self._buckets.pop(cycle, {}):
             self._late[topic] = None
         taken = list(self._late)[:most]
@@ -531,7 +533,7 @@ class Schedule:
 
 
 class Refusals:
-    """What a peer says that is not a member of a topic, or does not route by TERA."""
+    """The answers of a peer that is not a member of a topic, or does not route by TERA."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -557,7 +559,7 @@ class Refusals:
         }
 
     def refuse(self, sender: Contact, message: OfTopic) -> None:
-        """For each message to the members of a topic."""
+        """Answer a message that only members of a topic should get."""
         ctx = self._ctx
         ctx.counters["not_subscribed"] += 1
         if isinstance(message, Payload):

@@ -2,8 +2,8 @@
 
 Composes the layers of a topic overlay: Cyclon's moving view, the stable links drawn from it, a
 dissemination scheme over them, recent events with their repair, and the size estimate. Also
-holds the overlay's id, which merges by the rule in `rules/tera.py` (TERA's partition
-merging): every view exchange carries it, and the smaller one survives.
+holds the overlay's id, which merges by the rule in `rules/tera.py` (partition merging, TERA,
+Section 3): every view exchange carries it, and one of two ids survives, for all members the same.
 
 Deviation: a topic's view exchanges slow down while nothing changes, so that a peer in very many
 topics pays for what happens and not for what it is subscribed to; an advertisement from a
@@ -52,7 +52,7 @@ from weft.rules import tera
 from weft.rules.capacity import FANOUT_LEAST, popularity_told, scaled
 
 _LOST_MAX = 64
-"""guess: members remembered that were lost; three full views."""
+"""guess: lost members remembered; three full views."""
 _HANDED_OVER = 2
 """guess: members that get what is published before the first link stands; one may be gone."""
 
@@ -169,7 +169,7 @@ class TopicState(TopicPart):
         return self._delivery.judge(self.topic, self.recent, run, sender.peer, passed_on)
 
     def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
-        """Take a run in: deliver and pass it on if it is new. Says what became of it."""
+        """Take a run in: deliver and pass it on if it is new. Returns what became of it."""
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
             if source is not None and source.peer == run.publisher:
@@ -194,7 +194,7 @@ class TopicState(TopicPart):
         return taken
 
     def on_route_event(self, sender: Contact, run: Run, judged: Judged) -> bool:
-        """A publisher outside of the topic hands a run to this member. Says whether it is taken:
+        """A publisher outside of the topic hands a run to this member. Returns whether it is taken:
         where history is kept, it may be refused."""
         self._accept(run, judged, 1, self._delivery.source(sender))
         return self.recent.has_taken(run)
@@ -217,8 +217,8 @@ class TopicState(TopicPart):
                 self.tree.on_duplicate(sender, run)
 
     def _hear_of(self, peer: PeerId, named: Iterable[Run | Span]) -> None:
-        """A neighbour pushed or announced these. That counts for it if one of them came here
-        lately, from any peer; what is announced and comes later counts then (`tree.py`)."""
+        """A neighbour pushed or announced these. They count as its contribution if one of them came
+        here lately, from any peer; announced events that come later count then (`tree.py`)."""
         came_ms, is_news = self.recent.came_ms, self._silence.is_news
         for one in named:
             if is_news(came_ms(one.publisher, one.incarnation, one.last)):
@@ -236,7 +236,8 @@ class TopicState(TopicPart):
 
     @property
     def _is_beginning(self) -> bool:
-        """Whether it is not known yet what came before this subscription, or if that is wanted."""
+        """Whether this peer does not know yet what was published before it subscribed, or whether
+        that is wanted."""
         return self.entering or self._delivery.weighs_past(self.topic)
 
     def on_offer(self, sender: Contact, message: Offer) -> None:
@@ -247,10 +248,8 @@ class TopicState(TopicPart):
             recent.on_offer(self._ctx, self.recent, sender, message, comes)
 
     def on_want(self, sender: Contact, message: Want | Graft) -> None:
-        def may(size: int) -> bool:
-            linked = sender.peer in self.links.linked
-            return linked or self._answered.repairs(self.topic, sender.peer, size)
-
+        linked = sender.peer in self.links.linked
+        may = self._answered.repairs(self.topic, sender.peer, linked)
         recent.on_want(self._ctx, self.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
@@ -259,7 +258,7 @@ class TopicState(TopicPart):
         for run in message.runs:
             taken = self._take_in(self.judge(run, sender), 0, source)
             if taken is Taken.FORGED:
-                break  # what else such a sender says is not worth a verification each
+                break  # the sender of a forgery is not worth further verifications
             if taken is Taken.NEW:
                 new += 1
                 self._silence.note_late_event()
@@ -313,7 +312,7 @@ class TopicState(TopicPart):
             self.tree.on_behind(sender, message)
 
     def on_level(self, sender: Contact, message: Level) -> None:
-        """What was published while this member read the past comes in its pages."""
+        """Pass over events published while this member read the past: its pages bring them."""
         if self.tree is not None and self.tree.expects_level(sender.peer):
             self._delivery.skip_to(self.recent, message.seen)
 
@@ -478,7 +477,7 @@ class TopicState(TopicPart):
         return self.alone
 
     def run_cycle(self) -> int:
-        """What is due in this cycle; returns in how many cycles the next turn is."""
+        """Do what is due in this cycle; returns in how many cycles the next turn is."""
         self.recent.purge(self._ctx.now)
         longest = self._ctx.config.cyclon.stable_period_max
         if self.alone:
@@ -534,7 +533,7 @@ class TopicState(TopicPart):
 
 
 def _never(span: Span) -> bool:
-    """Without a tree, nothing says what is on its way."""
+    """Whether events are queued on a tree's link: there is no tree."""
     return False
 
 

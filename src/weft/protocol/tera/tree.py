@@ -29,10 +29,11 @@ came over the tree after all is pruned again.
 Neighbours may lie. A feed that was silent when it was asked is doubted for all publishers at once,
 and what it should bring is fetched on the side until it brings something. Only the neighbours that
 announced an event are asked for it; an event that is dated after it was asked for does not make a
-member more patient. A link that is given up is replaced first, by all others, until the next wave.
+member more patient. Before a link is given up, all others become eager until the next wave.
 
-Deviation: Plumtree grafts when its timer ends (Section 3.7), which in a burst turns the tree into
-a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each event).
+Deviation: Plumtree grafts when its timer ends ("Fault Tolerance and Tree Repair"), which in a burst
+turns the tree into a flood (measured: ten peers all to all at full speed had 4 to 5 copies of each
+event).
 
 **Waves.** Deviation: only the second copies of some events, the *waves*, prune links, since two
 events in flight would else tear the tree. One publisher at a time makes waves, the *shaper*, and
@@ -56,7 +57,7 @@ each other, the tree begins as a star around the first publisher (`begin_as_star
 
 Members of a topic may choose another scheme than the tree (`protocol/spread.py`).
 
-The settings are `recent.Config`, in files `dissemination.…`, which repair shares.
+The settings are `recent.Config` (`dissemination.…` in files), shared with repair.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class Level(Message, frozen=True, tag=59):
 
 _REATTACH = stream_of("tree.reattach")
 _AWAITED_MAX = 1_024
-"""guess: publishers whose announced events are waited for; those of more are left to the repair of
-view exchanges."""
+"""guess: publishers whose announced events are waited for; the events of others are left to the
+repair of view exchanges."""
 _FEEDS_MAX = 4_096
 """guess: publishers whose feed is known; as many as are remembered at all."""
 _SILENT_PATIENCE = 4
@@ -129,8 +130,8 @@ _FEED_PATIENCE_MS = 30_000
 """guess: how long a feed that brings other events is believed to bring these, too. It may lie; what
 got lost comes with the repair of view exchanges meanwhile."""
 _OFFERS_PATIENCE_MS = 10_000
-"""guess: the same for events that another member offers in a repair: a member without lazy links
-gets lost events by offers alone."""
+"""guess: the same for events that another member offers in a repair; shorter, since a member
+without lazy links gets lost events by offers alone."""
 _PROMISES_MAX = 16
 """guess: announcements of one neighbour, of one publisher's events, that it is held to."""
 _ASKS_MAX = 8
@@ -140,7 +141,7 @@ repair of view exchanges."""
 _Runs: TypeAlias = dict[LifeKey, list[list[int]]]
 """First and last numbers of runs of events."""
 _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
-"""What announcers are asked for."""
+"""Announcers, and the events that each is asked for."""
 
 
 class _Feed(Struct):
@@ -162,8 +163,8 @@ class _Awaited(Struct):
     since: Millis  # when an event of the publisher came last
     announcers: dict[PeerId, Contact] = field(default_factory=dict)
     promised: dict[PeerId, deque[Stretch]] = field(default_factory=dict)  # what each announced
-    asked: int = 0  # times, since any of them came …
-    asked_ms: Millis = 0  # … for the first time then
+    asked: int = 0  # how often announcers were asked since an event came …
+    asked_ms: Millis = 0  # … and when for the first time
     tried: dict[PeerId, None] = field(default_factory=dict)  # announcers that were asked
     grafted: dict[PeerId, None] = field(default_factory=dict)  # links, because of these events
     lost: int = 0  # up to this number, what the feed has passed over was asked for at once
@@ -172,14 +173,14 @@ class _Awaited(Struct):
     fetched: int = 0  # the number that was asked for on the side last
 
     def promisers(self) -> list[Contact]:
-        """The announcers that may have the first of these events: an earlier one says nothing."""
+        """The announcers that may have the first of these events; if none is known to, all."""
         told = self.promised
         found = [
             contact
             for peer, contact in self.announcers.items()
             if any(last >= self.first for _, last in told[peer])
         ]
-        return found or list(self.announcers.values())  # they have promised very much
+        return found or list(self.announcers.values())  # older promises are forgotten
 
     def forget(self, peer: PeerId) -> None:
         """Nothing is expected of an announcer any more, nor what it alone has promised."""
@@ -392,7 +393,7 @@ class Tree:
         return self._topic
 
     def take_announcements(self) -> Iterator[Gathered]:
-        """What was gathered is announced now."""
+        """The events gathered so far, which are announced now, and to whose links."""
         lazy, everyone = self._announce, self._announce_all
         self._announce, self._announce_all = {}, {}
         readers = [self.eager[peer] for peer in self._readers]
@@ -434,7 +435,7 @@ class Tree:
         self._mend(self._questions.on_overdue(sender.peer, message))
 
     def on_passed(self, sender: Contact, message: Passed) -> None:
-        """What was asked about and has not come by now does not come over this link."""
+        """Events that this member asked about and still lacks do not come over this link."""
         found = self._questions.on_passed(sender.peer, message)
         for span in message.spans:
             key = span.publisher, span.incarnation
@@ -600,8 +601,8 @@ class Tree:
             self._wave, self._parent = _key(run), None
             if source is not None and self._is_linked(source):
                 self._adopt(source)
-            # A link that only the other end believed in is none: the next copy's has to do. But
-            # a member that begins a wave in this topic is fed over no link.
+            # A wave that came over no link of this member has no parent yet: the link of the next
+            # copy becomes that. A member to which the publisher handed the wave needs none.
             self._orphan = self._parent is None and source not in (None, run.publisher)
 
     def _adopt(self, parent: PeerId) -> None:
@@ -635,7 +636,7 @@ class Tree:
 
     def _move_feeds(self, peer: PeerId) -> None:
         """This link was pruned, so it closed a cycle with the link to the parent: from now on the
-        parent brings what came over it."""
+        parent brings the events that came over it."""
         if self._parent is None or self._parent == peer or self._parent not in self.eager:
             self._end_feeds(peer)
             return
@@ -648,7 +649,7 @@ class Tree:
         offer is not taken up, so that repair does not double a burst. A feed that brings other
         events but not these is believed for a while only."""
         if self._spared:
-            return True  # in pages
+            return True  # pages bring them
         feed = self._feeds.get((span.publisher, span.incarnation))
         if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
             return False
@@ -715,8 +716,8 @@ class Tree:
         return feed is not None and self._is_doubted(feed)
 
     def _doubt(self, link: PeerId) -> None:
-        """A feed was asked and said nothing. So whatever else it should bring, of any publisher, is
-        asked for on the side as well, and after as long again it is no feed."""
+        """A feed was asked and said nothing. So all events that it should bring, of any publisher,
+        are asked for on the side as well, and after as long again it is no feed."""
         now = self._ctx.now
         self._doubted[link] = now
         for key, awaited in self._awaited.items():
@@ -793,14 +794,14 @@ class Tree:
                     self._questions.deny((*key, awaited.first))
 
     def part_with(self, peer: PeerId) -> None:
-        """A link is given up, though it may be whole. What it brings comes around it, nobody knows
-        over which other link: all push, until the next wave shows which of them close cycles."""
+        """A link is given up, though it may be whole. Which other link can bring its events is not
+        known, so all push until the next wave shows which of them close cycles."""
         if any(feed.peer == peer for feed in self._feeds.values()):
             for contact in [one for other, one in self.lazy.items() if other != peer]:
                 self._graft(contact, [])
 
     def give_up(self, run: Run) -> None:
-        """Events came that were announced, and may not be taken: more of them will not, either."""
+        """Announced events came and were refused: further events of that life would be, too."""
         self._awaited.pop((run.publisher, run.incarnation), None)
 
     def _note_arrival(self, run: Run, source: PeerId | None) -> None:
@@ -833,8 +834,8 @@ class Tree:
             self._ask_for_losses(key, awaited)
 
     def _published_ms(self, run: Run) -> Millis:
-        """When a run was published, as near as can be told. What was asked for before that was
-        announced by a liar: it does not say that the tree is slow."""
+        """When a run was published by this peer's clock, as near as its feed tells. If it was asked
+        for before that, its announcer lied, and the tree is not slow."""
         feed = self._feeds.get((run.publisher, run.incarnation))
         return run.published_ms + feed.lag if feed is not None else self._ctx.now
 
@@ -868,7 +869,7 @@ class Tree:
         return rules.fate(number, feed.first, feed.last)
 
     def _lacking(self, key: LifeKey, awaited: _Awaited) -> list[Span]:
-        """What has not come of what was announced, the lowest numbers of it."""
+        """The lowest of the announced numbers that have not come."""
         spans = self._recent.lacking([Span(*key, awaited.first, awaited.last)])
         if spans:
             awaited.first = spans[0].first

@@ -24,18 +24,17 @@ forwarder; in the others a forwarder hands each event to its children, and a chi
 hands its event to its parent. So a tree takes N−1 payload messages for N subscribers, however it
 is rooted, and one more if the publisher is none of them.
 
-With more than one root, an event goes out by as many trees at once; each is passed on by itself,
-and applications are handed the event once. f lost members of f + 1 trees lose nothing but what they
-would have handed to their own children, since no member is inside of two trees
-(`treecast.forest_delegates`). The roots' ids travel with the event: a forwarder that did not get it
-by all of their trees knows which one failed (5.2) and mends what it can reach of it, see
-`_mend_trees`.
+With more than one root, an event goes out by as many trees at once; each tree passes it on by
+itself, and applications are handed the event once. With f + 1 trees, f lost members keep events
+from their own children only, since no member is inside of two trees (`treecast.forest_delegates`).
+The roots' ids travel with the event: a forwarder that did not get it by all of their trees knows
+which one failed (Section 5.2), and mends it as far as it can (`_mend_trees`).
 
 *Repair.* Linked members say from time to time what they have seen (`Beat`, a fingerprint), more
-often while there are events, and at once over a link that is new: whatever was lost with the link
-before it is found there. Where fingerprints differ they exchange what the other lacks
-(`protocol/recent.py`); a member that got something in that way announces it to all around it,
-since those it is in charge of lack it too.
+often while there are events, and at once over a new link, since events may have been lost with the
+link before it. Where fingerprints differ they exchange the events that the other lacks
+(`protocol/recent.py`); a member that got events in that way announces them to all around it, since
+the members that it is in charge of lack them too.
 
 Deviations: a subscribed publisher is the root of its event's first tree (a child: its parent is),
 where the paper draws all roots at random; that saves a message and a hop, and is the least fair
@@ -112,6 +111,8 @@ class SeenRequest(Message, frozen=True, tag=92):
 
 
 class SeenReply(Message, frozen=True, tag=93):
+    """Answers `SeenRequest` with the statements of what the sender has seen."""
+
     request: Counter
     member: bool  # False: the asked peer is not subscribed
     seen: Statements = []
@@ -128,12 +129,12 @@ class Beat(Message, frozen=True, tag=94):
 # --- timers ---------------------------------------------------------------------------------------
 
 ROUND = "topic_dht.round"
-"""Of the calls that follow a push."""
+"""The time of the next call after a push."""
 
 # --- state ----------------------------------------------------------------------------------------
 
 _ASKED_MAX = 3
-"""guess: members asked in turn what there has been."""
+"""guess: members asked in turn what was published before."""
 _UNSENT_MAX = 256
 """guess: events kept until there is a role."""
 _QUIET_EVERY = 4
@@ -149,7 +150,7 @@ _CALL = stream_of("topic_dht.call")
 _ONE = stream_of("topic_dht.beat")
 
 _DOUBTED_MAX = 4
-"""guess: members of a failed tree that are looked at, besides its root."""
+"""guess: members of a failed tree that are pinged, besides its root."""
 
 EventKey = tuple[PeerId, int, int]
 Links = dict[int, dict[int, Contact]]
@@ -157,7 +158,7 @@ Links = dict[int, dict[int, Contact]]
 
 
 class Casting(NamedTuple):
-    """An event that came by some of its trees."""
+    """When an event came by the first of its trees, and the roots of all."""
 
     since: Millis
     roots: tuple[PeerId, ...]
@@ -184,8 +185,8 @@ class Membership(TopicPart):
     def __init__(self, topic: Topic, recent: Recent, served_max: int) -> None:
         super().__init__(topic, recent)
         self.entering = True  # no role yet, or not known what was published before
-        self.asking = False  # what was published before
-        self.forwards = False  # and has looked for links
+        self.asking = False  # others are asked what was published before
+        self.forwards = False  # as a forwarder, it has looked for links
         self.unsent: list[Run] = []  # own runs that wait for a role
         self.links: Links = {}  # of a forwarder
         self.watched: dict[PeerId, None] = {}  # links, parent and children, as upper layers know
@@ -197,13 +198,13 @@ class Membership(TopicPart):
         self.castings: BoundedDict[EventKey, Casting] = BoundedDict(served_max)  # not by all yet
 
     def enter(self) -> None:
-        """The peer subscribes; one that was about to leave has missed what came meanwhile."""
+        """The peer subscribes, perhaps while it was about to leave: then it has missed events."""
         self.entering = True
         self.asking = False
 
     def serve(self, run: Run, tree: int) -> tuple[bool, bool]:
-        """Note that a run is passed on by a tree: whether that is new, and whether it is the
-        first tree at all."""
+        """Note that a run is passed on by a tree; returns whether that is new, and whether it is
+        the first tree for this run."""
         key = (run.publisher, run.incarnation, run.first)
         before = self.served.get(key, 0)
         if before >> tree & 1:
@@ -220,8 +221,8 @@ class Membership(TopicPart):
             self.castings[key] = Casting(now, tuple(roots))
 
     def failed_trees(self, before: Millis) -> dict[tuple[PeerId, ...], int]:
-        """The trees that runs from before then did not come by, as bits, by their roots. Each run
-        is told of once."""
+        """The trees that runs which came by the time `before` have not come by, as bits, by their
+        roots. Each run is reported once."""
         found: dict[tuple[PeerId, ...], int] = {}
         for key, (since, roots) in list(self.castings.items()):
             if since <= before:
@@ -231,7 +232,7 @@ class Membership(TopicPart):
         return found
 
     def linked(self) -> dict[PeerId, Contact]:
-        """All that the links lead to."""
+        """The peers that the links lead to."""
         return {one.peer: one for level in self.links.values() for one in level.values()}
 
 
@@ -267,7 +268,8 @@ class Events(Layer):
             self.members.give_up(member)
 
     def close(self) -> None:
-        """The peers it is linked to hear of it by the peer's goodbye, others by this."""
+        """This peer leaves: tell forwarders that know it and are not linked, as these hear its
+        goodbye."""
         for member in self.members.by_topic.values():
             self.members.end(member)
             forwarder = self._roles.forwarding(member.topic)
@@ -291,7 +293,8 @@ class Events(Layer):
             self._ask_seen(member, self._oracles(member))
 
     def settle(self, member: Membership) -> None:
-        """Choose links; what was lost with those before them is found over new ones."""
+        """Choose links, and compare over new ones at once: events may have been lost with links
+        before them."""
         came = self._choose_links(member)
         role = self._roles.by_topic.get(member.topic)
         forwards = role is not None and role.forwarder is not None
@@ -420,10 +423,7 @@ class Events(Layer):
         if member is None:
             return
         linked = sender.peer in member.watched
-
-        def may(size: int) -> bool:
-            return linked or self._answered.repairs(message.topic, sender.peer, size)
-
+        may = self._answered.repairs(message.topic, sender.peer, linked)
         recent.on_want(self._ctx, member.recent, sender, message, may)
 
     def on_repair(self, sender: Contact, message: Repair) -> None:
@@ -435,7 +435,7 @@ class Events(Layer):
         for run in message.runs:
             taken = self._judge(member, run, 0, sender)
             if taken is Taken.FORGED:
-                break  # what else such a sender says is not worth a verification each
+                break  # the sender of a forgery is not worth further verifications
             if taken is Taken.NEW:
                 new.append(run)
             counted = "repaired" if taken is Taken.NEW else "repairs_duplicate"
@@ -465,7 +465,7 @@ class Events(Layer):
             role.child.note_parent(sender.peer, brings)
 
     def _take_in(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
-        """Whether a run is new, and to be passed on."""
+        """What becomes of a run; copies are counted."""
         taken = self._judge(member, run, hops, sender)
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, member.topic, run, sender.peer, hops)
@@ -523,8 +523,8 @@ class Events(Layer):
     # --- links ------------------------------------------------------------------------------------
 
     def _choose_links(self, member: Membership) -> list[Contact]:
-        """Choose links where some are gone or lacking. Returns the peers that are linked from now
-        on and were not, children excepted: they see to it themselves."""
+        """Choose links anew. Returns the peers that were not linked before, but for children, which
+        compare by themselves."""
         forwarder = self._roles.forwarding(member.topic)
         member.links = self._links_of(forwarder) if forwarder is not None else {}
         came = self._watch(member)
@@ -574,7 +574,7 @@ class Events(Layer):
     # --- schemes ----------------------------------------------------------------------------------
 
     def _spread(self, member: Membership, run: Run, hops: int, source: PeerId | None) -> None:
-        """An event enters the topic here."""
+        """An event enters the topic here: spread it by the scheme."""
         role = self._roles.by_topic.get(member.topic)
         if role is None or not role.is_placed:
             if len(member.unsent) < _UNSENT_MAX:
@@ -696,10 +696,9 @@ class Events(Layer):
     # --- repair -----------------------------------------------------------------------------------
 
     def _mend_trees(self, member: Membership) -> None:
-        """The roots that came with events reveal trees that failed on their way here (5.2): see
-        whether such a root and the closest members inside of its tree are still there, one of which
-        had to send to this one, and look for this member's own place, whose neighbours thereby get
-        to know it."""
+        """The roots that came with events reveal trees that failed on their way here (Section 5.2):
+        ping such a root and the closest members inside of its tree, one of which should have sent
+        to this one, and look for this member's own place, so that its neighbours know it."""
         forwarder = self._roles.forwarding(member.topic)
         before = self._ctx.now - self._ctx.config.dissemination.settle_ms
         failed = member.failed_trees(before)
@@ -722,11 +721,11 @@ class Events(Layer):
         self._lookup.find(member.topic, own, lambda entries: None, FEW)
 
     def _beat_sometimes(self, member: Membership) -> None:
-        """Beat over all links if something was seen since the last time, else over one of them:
-        now and then, or as long as another member has seen something else. That one is told, too:
-        what it had got just then it could not offer yet. A child, whose only link is its parent,
-        beats to other forwarders by turns, after events more often, and meets more of them: what
-        its parent leaves out, of others' events or its own, the first that does not tells."""
+        """Beat over all links if an event was seen since the last time, else over one of them: now
+        and then, or as long as another member has seen something else. That member gets a beat,
+        too, since it could not yet offer an event that had only just come to it. A child, whose
+        only link is its parent, beats to other forwarders by turns, more often after events, and
+        meets more of them: one that has what its parent leaves out tells it."""
         if member.entering:
             return
         around, fingerprint = self.around(member), member.recent.fingerprint()
@@ -757,7 +756,7 @@ class Events(Layer):
         return {one.peer: one for one in child.alternatives} if child is not None else {}
 
     def _meet_others(self, topic: Topic) -> None:
-        """A child looks for forwarders at a random place: its parent names those that it likes."""
+        """A child looks for forwarders at a random place, since its parent may name liars only."""
         role = self._roles.by_topic.get(topic)
         child = role.child if role is not None else None
         if child is None:
@@ -770,8 +769,8 @@ class Events(Layer):
         self._lookup.find(topic, target, found, FEW, child.known())
 
     def _second_source(self, member: Membership) -> list[Contact]:
-        """Another forwarder for a child to compare with: what its parent leaves out, the parent
-        will not tell."""
+        """Another forwarder for a child to compare with, since a parent that leaves events out does
+        not tell so."""
         others = list(self._alternatives(member).values())
         return [self._ctx.pick(_ONE, others)] if others else []
 

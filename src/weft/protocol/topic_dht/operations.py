@@ -1,7 +1,7 @@
-"""Operations between two peers, op(p, q, t): p initiates, q responds (Baehni and others 2004, 4.2
-and 4.3). `Initiator` is p's side and tries again when q aborts; `Responder` is q's side.
+"""Operations between two peers, op(p, q, t): p initiates, q responds (Baehni and others 2004,
+Sections 4.2 and 4.3). `Initiator` is p's side and tries again when q aborts; `Responder` is q's.
 
-Subscribing and unsubscribing are made of operations (Baehni and others 2004, Section 4.2). To
+Subscribing and unsubscribing are made of operations (Section 4.2). To
 subscribe, the peer finds the closest forwarder of each topic and asks how loaded it is; from all
 these loads and its own follows whether to join there, to split or replace that forwarder, or, where
 there is none, to be the first (`rules.choose_roles`).
@@ -14,8 +14,8 @@ there is none, to be the first (`rules.choose_roles`).
 | makechild(p, q, t) | p stops forwarding, and is a child of q | on invitation |
 | leave(p, t) | p stops forwarding, and sends its children on | on unsubscribing |
 
-One operation at a time is under way in a topic. When it ends, whatever way, `settle_down` looks at
-what is left to do: the peer wants a topic and has no role in it, does not want it and still has
+One operation at a time is under way in a topic. However it ends, `settle_down` looks at what is
+left to do: the peer wants a topic and has no role in it, does not want it and still has
 one, or has too many children. Every operation that changes the set of forwarders comes down to
 `become_forwarder` and `step_down`. Children are never handed over: they are told to look for their
 closest forwarder again and join it, as the paper's leave does (Lemma 4.4).
@@ -27,7 +27,7 @@ Deviation: a forwarder that is replaced for fairness' sake stays subscribed, so 
 by the letter of the paper's replace it would be neither, against its own Lemma 4.2.
 
 The other side: an operation whose assumption does not hold is aborted at once, and a join is
-accepted or aborted at once. What takes several steps is accepted only while nothing else is under
+accepted or aborted at once. An operation of several steps is accepted only while no other is under
 way in the topic, and locks it until the initiator says that it is through, or the lease ends.
 
 | operation | assumption, else aborted | takes a lock |
@@ -41,9 +41,9 @@ way in the topic, and locks it until the initiator says that it is through, or t
 A forwarder that appears gets the children that are closer to it than to this one. They are told to
 join it, and stay here until they have answered.
 
-Deviation: loads are what a peer says of itself, and whatever it says, it may take the place of the
-forwarder closest to it alone. Nobody is invited to stop forwarding (makechild): an invitation is
-hearsay, and the sender would say from then on what the invited peer gets (`defence.claims`).
+Deviation: a load is what a peer says of itself, so a liar can take a place, but only that of the
+forwarder closest to it. No peer follows an invitation to stop forwarding (makechild): the inviting
+peer would decide from then on which events the invited one gets (`defence.claims`).
 
 Deviation: the paper has operations wait for those before them; here the initiator is told that the
 responder is busy and tries again, so that nothing waits for a peer that has crashed.
@@ -94,7 +94,7 @@ from weft.rules.draw import below, stream_of
 # --- timers ---------------------------------------------------------------------------------------
 
 RETRY = "topic_dht.retry"
-"""Of the next attempt."""
+"""The time of the next attempt."""
 
 # --- state ----------------------------------------------------------------------------------------
 
@@ -114,8 +114,8 @@ Then = Callable[[], None]
 
 
 class Initiator(Layer):
-    """The own operations of one peer. `ended` is told when one has ended, and when a role is given
-    up."""
+    """The operations that one peer initiates. `ended` is called when one has ended, and when a role
+    is given up."""
 
     def __init__(
         self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup, ended: Ended
@@ -184,7 +184,7 @@ class Initiator(Layer):
         self._ended(role)
 
     def settle_down(self, role: Role) -> None:
-        """Nothing is under way (if so): is there anything left to do?"""
+        """If no operation is under way, begin what is left to do."""
         if role.operation:
             return
         if role.wanted:
@@ -276,7 +276,7 @@ class Initiator(Layer):
             self._lookup.enter(topic, self._roles.own(topic), partial(found, topic))
 
     def _choices(self, loads: dict[Topic, rules.Load | None]) -> dict[Topic, rules.Choice]:
-        """By topic; one whose forwarder did not answer is left out."""
+        """What to do in each topic; a topic whose forwarder did not answer is left out."""
         if self._config.everybody_forwards:
             return dict.fromkeys(loads, "forward")
         return rules.choose_roles(loads, self._roles.load())
@@ -510,7 +510,7 @@ class Responder(Layer):
     ) -> None:
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
-        # A forwarder appears, perhaps says so again, and is one; it does not come every second.
+        # An honest forwarder says that it appeared once, or twice if the answer got lost.
         self._appeared: Quota[tuple[PeerId, Topic]] = Quota(_APPEARED_MAX, self._config.lease_ms)
 
     # --- messages ---------------------------------------------------------------------------------
@@ -577,7 +577,7 @@ class Responder(Layer):
         if operation != REPLACE or self._ctx.config.defence.claims:
             closer = forwarder.closer(sender.peer)
             if closer is not None:
-                # Perhaps it is gone; then the initiator is right when it comes again.
+                # The closer one may be gone; then the probe shows it, and the initiator asks again.
                 self._dht.probe(TOPICS, forwarder.place.table, closer)
                 return ABORTED, [closer.contact]
         if operation in (JOIN, MAKECHILD) and len(forwarder.children) >= CHILDREN_MAX:

@@ -28,8 +28,8 @@ forwarders tells the forwarders around it (`Appeared`, `Vanished`) and sends its
 (`Rejoin`).
 
 Deviation: every peer also lies in the *lobby*, the empty topic. From there it routes to topics in
-which it has no location yet, and neighbours of the general overlay, whose topics are unknown, are
-found there.
+which it has no location yet, and finds neighbours of the general overlay, whose topics it does not
+know.
 
 Deviation: children hang on forwarders directly. The trees of children that Section 6 thinks of have
 no operations in the paper, and save locations only where a peer has more than some 30 topics
@@ -64,7 +64,7 @@ CONTACTS_MAX = 32
 CHILDREN_MAX = 64
 """guess: bound on k, the children of a forwarder."""
 TOLD_MAX = 64
-"""guess: forwarders that are told of one that leaves; the others notice when they ask it."""
+"""guess: forwarders that a leaving one tells; the others notice when they ask it."""
 
 Contacts: TypeAlias = Annotated[list[Contact], Meta(max_length=CONTACTS_MAX)]
 Operation: TypeAlias = Annotated[int, Meta(ge=0, le=5)]
@@ -102,6 +102,8 @@ class RoleRequest(Message, frozen=True, tag=80):
 
 
 class RoleReply(Message, frozen=True, tag=81):
+    """Answers `RoleRequest`; the sender is q."""
+
     request: Counter
     verdict: Verdict
     forwarders: Contacts = []  # neighbours of the receiver in the topic; aborted: a closer one
@@ -165,12 +167,12 @@ _SWITCHES = ("scheme", "gossip_mode", "packs", "view_percent")
 
 @dataclass(frozen=True)
 class Config:
-    """The paper names k, l, K and f and gives no values."""
+    """Settings of the topic-aware DHT. The paper names k, l, K and f and gives no values."""
 
     children_max: int = 8  # guess: k, per topic
     alternatives_max: int = 4  # guess: l of Algorithm 1, forwarders known to a child
     period_ms: Millis = 10_000  # guess: of Algorithms 1 and 2
-    silent_periods: int = 3  # guess: then a parent takes a child for gone
+    silent_periods: int = 3  # guess: after so many a parent takes a silent child for gone
     refresh_periods: int = 3  # guess: from one refresh of a forwarder's table to the next
     lease_ms: Millis = 15_000  # guess: an operation not closed by then is taken for given up
     retry_ms: Millis = 500  # guess: an aborted operation is tried again after about so long
@@ -214,7 +216,7 @@ class Config:
 
     @property
     def silence_ms(self) -> Millis:
-        """A parent or a child that was not heard of for so long is taken for gone."""
+        """How long a parent or a child may be silent before it is taken for gone."""
         return self.silent_periods * self.period_ms
 
 
@@ -222,9 +224,9 @@ class Config:
 
 LOBBY = GENERAL
 TOPIC_BITS = prefix.BITS
-"""Locations that share so many leading bits are of one topic."""
+"""Leading bits that the locations of one topic share."""
 _REMEMBERED = 16_384
-"""guess: locations that need not be hashed again; of all peers that a forwarder meets lately."""
+"""guess: locations that need not be hashed again, of peers that a forwarder has met lately."""
 
 
 @lru_cache(_REMEMBERED)
@@ -292,8 +294,8 @@ class Forwarder:
         return True
 
     def moved(self, peer: PeerId, gone: bool) -> None:
-        """A child that was told to go elsewhere has answered. It may have come back meanwhile, or
-        gone by itself; then the answer says nothing new."""
+        """A child that was told to go elsewhere has answered. If it has come back meanwhile, or
+        left by itself, the answer changes nothing."""
         if peer in self.moving:
             del self.moving[peer]
             if gone:
@@ -306,7 +308,7 @@ class Forwarder:
         return sorted(found, key=lambda one: one.key ^ own)
 
     def gates(self, most: int) -> list[Contact]:
-        """The closest of the neighbours, for a child's F."""
+        """The closest of the neighbours, for a child's F_p(v)."""
         return [one.contact for one in self.neighbours()[:most]]
 
     def sound(self) -> list[Entry]:
@@ -347,7 +349,7 @@ class Forwarder:
         return sum(rules.is_closer(target, one.key, own) for one in self.sound()) < count
 
     def pick_child(self, rule: Callable[[int, Sequence[int]], int]) -> ChildEntry:
-        """The child that a rule picks from the own location and those of all children."""
+        """The child that a rule picks by this peer's location and those of all children."""
         spots = {location(self.place.role, peer): peer for peer in self.children}
         return self.children[spots[rule(self.place.table.own, list(spots))]]
 
@@ -368,8 +370,8 @@ class Child:
         return [self.parent, *others]
 
     def meet(self, found: Sequence[Contact], most: int) -> None:
-        """This peer's own lookup has met forwarders: up to half of the alternatives are of these,
-        of others than before where there are any."""
+        """This peer's own lookup has met forwarders: they become up to half of the alternatives,
+        ones not known before first."""
         known = {one.peer: one for one in self.alternatives}
         others = [one for one in found if one.peer != self.parent.peer]
         fresh = [one for one in others if one.peer not in known]
@@ -420,7 +422,7 @@ class Invitation:
 
 
 class Regions:
-    """How large the regions of a topic are that random members are drawn from (`upkeep.py`)."""
+    """The size of the regions of a topic, from which random members are drawn (`upkeep.py`)."""
 
     __slots__ = ("_estimates", "bits")
 
@@ -429,8 +431,8 @@ class Regions:
         self._estimates: list[float] = []  # of how many forwarders there are
 
     def learn(self, estimate: float, needed: int, most: int) -> None:
-        """Settle the size once so many estimates of the forwarders are there; `most` is how many
-        of them a lookup finds."""
+        """Settle the size once `needed` estimates of the number of forwarders are there; `most` is
+        how many of them a lookup finds."""
         self._estimates.append(estimate)
         if len(self._estimates) >= needed:
             mean = sum(self._estimates) / len(self._estimates)
@@ -456,7 +458,7 @@ _SLOWEST = 3
 
 
 class Pace:
-    """When a table is looked after: every so many periods, and less and less often while nothing
+    """When a table is looked after: every few periods, and less and less often while nothing
     changes in it."""
 
     __slots__ = ("_last", "_quiet", "_state")
@@ -470,8 +472,8 @@ class Pace:
         self._state = 0
 
     def is_due(self, period: int, every: int, state: int) -> bool:
-        """`state` is a fingerprint of what the table holds; 0, of an empty one, is not to be left
-        so."""
+        """`state` is a fingerprint of the table; an empty one (0) is looked after at the usual
+        pace."""
         if state != self._state or not state:
             self._state, self._quiet = state, 0
         slower = 1 << min(_SLOWEST, max(0, self._quiet - _EAGER))
@@ -484,7 +486,7 @@ class Pace:
 
 @dataclass
 class Role:
-    """One topic."""
+    """All that a peer remembers of its part in one topic."""
 
     topic: Topic
     view: BoundedDict[PeerId, Contact]  # Algorithm 2, oldest first
@@ -497,7 +499,7 @@ class Role:
     tries: int = 0  # how often it was set since something ended well
     lock: Lock | None = None
     invitation: Invitation | None = None
-    acks: list[tuple[Contact, int]] = field(default_factory=list)  # they wait for this one's join
+    acks: list[tuple[Contact, int]] = field(default_factory=list)  # requests that wait for its end
     regions: Regions = field(default_factory=Regions)
     pace: Pace = field(default_factory=Pace)  # of looking after the table
 
@@ -532,7 +534,7 @@ class Role:
         return acks
 
     def pass_on(self) -> None:
-        """What the own operation was to bring about, another peer's is to bring about now."""
+        """Another peer's operation is to do now what this peer's own was begun for."""
         self.operation = 0
 
     def next_try(self, serial: int) -> int:
@@ -543,7 +545,7 @@ class Role:
         return self.tries - 1
 
     def owe(self, asker: Contact, request: int) -> None:
-        """A request is answered when the own operation ends; there are few that wait."""
+        """Have a request answered when the own operation ends, if few wait already."""
         if (asker, request) not in self.acks and len(self.acks) < _OWED_MAX:
             self.acks.append((asker, request))
 
@@ -551,7 +553,7 @@ class Role:
         self.invitation = Invitation(sender, operation, until_ms)
 
     def take_invitation(self, now: Millis) -> Invitation | None:
-        """The invitation, which is spent then; it stays while other operations are under way and
+        """The invitation, which is spent by this; none while other operations are under way and
         its time is not up."""
         invitation = self.invitation
         if invitation is None or (self.is_busy(now) and now < invitation.until_ms):
@@ -597,9 +599,9 @@ class Role:
     def become_child(
         self, parent: Contact, alternatives: Sequence[Contact], most: int, now: Millis
     ) -> Contact | None:
-        """The peer hangs on `parent`; half of what it knew of other forwarders is kept, and more
-        where there is room: else a parent alone would say which peers may be asked beside it.
-        Returns the parent that it had, if that was another one."""
+        """The peer hangs on `parent`. Half of its alternatives stay known ones, or more where there
+        is room: else the parent alone would choose which peers may be asked beside it. Returns the
+        parent that it had, if that was another one."""
         old = self.child
         kept = old.alternatives if old is not None else []
         kept = [one for one in kept if one.peer != parent.peer]
@@ -616,7 +618,8 @@ class Role:
         self.view.renew(member.peer, member)
 
     def see_ranked(self, member: Contact, place: Callable[[PeerId], int]) -> None:
-        """The same where links are shared: of a full view the one that ranks last goes."""
+        """The same where links are shared: from a full view the member that ranks last is
+        dropped."""
         if member.peer not in self.view and len(self.view) >= self.view.most:
             last = gives_way(self.view, member.peer, place)
             if last == member.peer:
@@ -625,7 +628,7 @@ class Role:
         self.view.renew(member.peer, member)
 
     def forget_oldest(self) -> None:
-        """The member of a full view that was drawn least lately goes."""
+        """Drop the member of a full view that was drawn longest ago."""
         if len(self.view) >= self.view.most:
             del self.view[next(iter(self.view))]
 
@@ -694,7 +697,7 @@ class Roles:
         return forwarder
 
     def load(self, topic: Topic | None = None) -> rules.Load:
-        """|L_p|, |T_p|, |C_p| in a topic, and what all of it amounts to."""
+        """|L_p|, |T_p|, |C_p| in a topic, and the subscribers served in all topics."""
         forwarded = [one.forwarder for one in self.by_topic.values() if one.forwarder is not None]
         here = self.forwarding(topic) if topic is not None else None
         return rules.Load(

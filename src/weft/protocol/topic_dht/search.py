@@ -11,10 +11,10 @@ periods, less often while its tables stay as they are (`Pace`).
 
 Deviation: the paper's newcomer looks for its own location, hash(topic) ∘ hash(peer), which leads to
 other peers for every newcomer as long as they know of no forwarder: of a hundred that subscribed at
-once, those whose hashes begin alike made a topic of their own, for good. Everybody asks the same
-hosts the same question, so two parts of a topic hear of the same forwarders, and meet. Later it is
-enough that those do so again that lie closest to the topic's own location, as far as is known in
-their part; the others meet them there.
+once, those whose hashes begin alike made a topic of their own, for good. Here all newcomers ask the
+same hosts the same question, so two parts of a topic hear of the same forwarders, and meet. Later
+only the forwarders closest to the topic's own location, as far as their part knows, do so again;
+the others meet them there.
 
 *Speaking.* The layers about roles count what they say (`Layer`). A request waits for its answer
 among the DHT's own calls, so it is repeated, and ends exactly once.
@@ -46,8 +46,8 @@ from weft.rules.draw import stream_of
 from weft.rules.prefix import common_prefix
 
 FEW = 4
-"""guess: so many of the closest are sought where only the closest is wanted; more than one, since
-the closest of those that are known may be gone."""
+"""guess: how many of the closest are sought where only the closest is wanted, since the closest
+known one may be gone."""
 _RANGE = stream_of("topic_dht.range")
 
 Found = Callable[[list[Entry]], None]
@@ -74,9 +74,8 @@ class Lookup:
         """Find the closest forwarders from outside the topic: from what this peer knows of the
         lobby, and if that leads to none, over the topic's hosts. The first forwarder met names
         the others, and may lie: peers to `avoid` are passed by, and the way goes on to another one
-        (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007). A way past known
-        forwarders is wanted for one that lies behind them, so it goes a few farther than they are
-        many; where there is none at all, as far as any lookup."""
+        (a simple form of S/Kademlia's disjoint paths, Baumgart and Mies 2007). With peers to avoid,
+        the lookup seeks only a few peers more than these; without, as many as any lookup."""
         gates: list[Contact] = []
         count = min(self._ctx.config.dht.k, FEW + len(avoid)) if avoid else 0
 
@@ -108,8 +107,8 @@ class Lookup:
         look(self._everybody(), look_over_hosts)
 
     def _find_hosts(self, topic: Topic, role: Topic, then: Done, count: int = FEW) -> bool:
-        """Find the peers of the lobby that lie closest to a topic's hash; `role` is what this peer
-        is known to them for. False if too many lookups wait already."""
+        """Find the peers of the lobby that lie closest to a topic's hash; `role` is the one in
+        which they get to know this peer. False if too many lookups wait already."""
         question = Question(TOPICS, hosts_place(topic), sender_role=role, count=count)
         tables = (self._lobby.table,)
         search = Search(question, tables, then, None, False, self._everybody())
@@ -137,8 +136,8 @@ class Lookup:
             then([])
 
     def find_closest(self, topic: Topic, then: Found, gates: Sequence[Contact]) -> None:
-        """Find the forwarders closest to this peer: from those that it knows, and if these are
-        gone, from outside."""
+        """Find the forwarders closest to this peer: starting from `gates`, and if these are gone,
+        from outside."""
         own = self._roles.own(topic)
 
         def found(entries: list[Entry]) -> None:
@@ -152,8 +151,8 @@ class Lookup:
     def announce(self, role: Role, place: Place, again: bool = False, outside: bool = True) -> None:
         """Make this forwarder of a topic known. `outside` it goes a newcomer's way: the topic's
         hosts learn of it, many at first and few later (`again`), and parts of the topic that do not
-        know each other meet. Forwarders that announced themselves to this peer are asked, too: no
-        other host may be left to name them. Inside, it meets the forwarders closest to the topic's
+        know each other meet. Forwarders that announced themselves to this peer are asked, too,
+        since the other hosts may be gone. Inside, it meets the forwarders closest to the topic's
         own location, then the neighbours of its own. At last it looks into the ranges of other
         topics."""
         topic, count = role.topic, FEW if again else 0
@@ -180,8 +179,8 @@ class Lookup:
             self.find(topic, meeting_place(topic), met)
 
     def _look_further(self, place: Place, again: bool) -> None:
-        """Look into the ranges of other topics, so that lookups for these that come by are shown
-        the way: into all of them at first, later (`again`) into one at a time."""
+        """Look into the ranges of other topics, so that this peer can show lookups for these the
+        way: into all of them at first, later (`again`) into one at a time."""
         ranges: Sequence[int] = _ranges(place)
         if again and ranges:
             ranges = [self._ctx.pick(_RANGE, ranges)]
@@ -189,7 +188,7 @@ class Lookup:
             self._dht.look_into(place, bucket, FEW)
 
     def announce_lobby(self, again: bool = False) -> None:
-        """Look the own location in the lobby up, through all that this peer knows."""
+        """Look up this peer's own location in the lobby, through all peers that it knows."""
         place = self._lobby
         question = Question(TOPICS, place.table.own, sender_role=LOBBY, count=FEW if again else 0)
         search = Search(
@@ -203,7 +202,8 @@ class Lookup:
         self._dht.searches.start(search)
 
     def look_around(self) -> None:
-        """There are (new) neighbours: be known to them, and meet other parts of one's topics."""
+        """There are (new) neighbours: make this peer known to them, and meet other parts of its
+        topics."""
         self._lobby_pace.restart()
         self.announce_lobby()
         for role in self._roles.by_topic.values():
@@ -235,8 +235,8 @@ def _as_neighbours(entries: Iterable[Entry]) -> tuple[Neighbour, ...]:
 
 
 def _ranges(place: Place) -> range:
-    """The buckets of a place in which other topics may lie: up to the deepest one known. Beyond
-    it and up to the own topic there is nobody, in some two hundred empty ranges."""
+    """The buckets of a place in which other topics may lie: up to the deepest one known. Between
+    that and the own topic lie some two hundred empty ranges."""
     own, bits = place.table.own, place.space.bits
     shared = (common_prefix(own, entry.key, bits) for entry in place.table)
     return range(2 + max((one for one in shared if one < TOPIC_BITS), default=-2))
@@ -246,7 +246,7 @@ def _ranges(place: Place) -> range:
 
 
 class Layer:
-    """What the layers above share: roles, how forwarders are found, and how they are spoken to."""
+    """What the layers above share: roles, lookups of forwarders, and messages to them."""
 
     def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
         self._ctx = ctx
@@ -267,7 +267,8 @@ class Layer:
 
 
 def after_all(count: int, then: Callable[[], None]) -> Callable[..., None]:
-    """To be called so many times, with anything; after the last call (or at once) `then` is."""
+    """A function that is called `count` times, with any arguments; after the last call it calls
+    `then` (at once if `count` is 0)."""
     waiting = count
     if not waiting:
         then()

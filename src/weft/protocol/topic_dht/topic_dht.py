@@ -1,13 +1,13 @@
 """The topic-aware DHT as the routing of a peer: all its layers put together.
 
-`TopicDht` is the DHT by itself, which sees to it that a subscriber is forwarder or child
-(`roles.py` and what changes them): the simulator plays it alone, too. `TopicRouting` adds events
+`TopicDht` is the DHT by itself, which makes each subscriber a forwarder or a child (`roles.py`, and
+the layers that change roles): the simulator plays it alone, too. `TopicRouting` adds events
 (`events.py`) and is what a peer asks of its routing (`protocol/routing.py`). A peer outside of a
 topic hands an event to the forwarder closest to a random place, which becomes its root.
 
-Messages about roles go to the layer that handles them, and then links are chosen anew, since what
-was said may have changed the forwarders that a member knows. A peer that routes otherwise answers
-the questions among them by saying that it is in no topic (`refusals`).
+Messages about roles go to the layer that handles them, and then links are chosen anew, since a
+message may have changed the forwarders that a member knows. A peer that routes otherwise answers
+questions by saying that it is in no topic (`refusals`).
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _PHASE = stream_of("topic_dht.phase")
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and taking a place in the lobby."""
 _FIND_TIMES = 2
-"""guess: lookups before a topic is taken to have no subscriber; one may have lost its way. One that
-looks for others than those known already is made once: there may be none."""
+"""guess: lookups before a topic is taken to have no subscriber, since one may go astray. A lookup
+for other forwarders than those known already is made once, since there may be none."""
 
 
 class TopicDht:
@@ -228,7 +228,7 @@ class TopicRouting(Routing):
     def _take_part(self, topic: Topic) -> None:
         self.topics.initiator.subscribe([topic])
         role = self._roles.by_topic.get(topic)
-        if role is not None and not role.operation:  # it was about to be given up
+        if role is not None and not role.operation:  # the role was about to be given up
             self.events.on_role(role)
 
     def unsubscribe(self, token: int, topic: Topic) -> None:
@@ -349,7 +349,7 @@ class TopicRouting(Routing):
 
 
 def refusals(ctx: Context) -> Handlers:
-    """What a peer that routes otherwise says to messages of the topic-aware DHT."""
+    """Handlers of a peer that routes otherwise: it says that it is in no topic."""
 
     def absent(sender: Contact, message: RoleRequest | Appeared | Rejoin) -> None:
         ctx.send(sender, RoleReply(message.request, ABSENT))

@@ -13,11 +13,11 @@ whatever state it began in: an operation that is not over after two leases is gi
 with its lease, and a child that was not confirmed for some periods and finds no forwarder enters
 anew.
 
-Deviations: a child tells its old parent that it has gone; a parent drops children it has not heard
-of for some periods; a child stays with a parent that was confirmed in this period when a forwarder
+Deviations: a child tells its old parent that it has gone; a parent drops children that were silent
+for some periods; a child stays with a parent that was confirmed in this period when a forwarder
 farther away claims it, since that one was found by a lookup that missed the parent; a child that
-is claimed by a forwarder which it did not find itself looks for its closest one instead of
-believing that (`defence.claims`); and a child takes the place of a parent that does more than its
+is claimed by a forwarder which it did not find itself looks its closest one up before it believes
+that (`defence.claims`); and a child takes the place of a parent that does more than its
 share (`rules/roles.py` `relieves`). Where groups are packed (`Config.packs`), a forwarder stops if
 those around it have room for its children and itself (`retires`): the paper has makechild for that,
 and no rule when.
@@ -25,13 +25,13 @@ and no rule when.
 Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
 region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
 to draw anew. Every subscriber is equally likely while no forwarder has more than k children and no
-region as many as `dht.k` members. How large regions are is settled before, from how densely some
-random places are settled, and again from time to time; a region that turns out too full makes all
-of them smaller.
+region as many as `dht.k` members. The size of regions is estimated before from the density at some
+random places, and again from time to time; a region that turns out too full makes all of them
+smaller.
 
-Algorithm 2: views are kept by forwarders, of forwarders: those gossip, and where everybody forwards
-these are all members. A view begins with all forwarders where one lookup finds them all, else with
-some random ones; in a share of the periods some random ones come in, and the oldest go.
+Algorithm 2: forwarders keep views, of other forwarders, since forwarders gossip; where all members
+forward, that is all members. A view begins with all forwarders where one lookup finds them all,
+else with some random ones; in a share of the periods some random ones come in, and the oldest go.
 Where links are shared (`stan.enabled`), only the very oldest goes in such a period, which may be
 gone, and of the others those stay that rank first at this peer, alike in all topics
 (`rules/stan.py`): the views of its topics fall on the same peers.
@@ -106,18 +106,19 @@ class IsChild(Message, frozen=True, tag=90):
 _ROUTER = stream_of("topic_dht.router")
 _PACK = stream_of("topic_dht.pack")
 _PACK_EVERY = 8
-"""guess: periods from one look around for room to the next, on average; groups change slowly."""
+"""guess: periods between two times at which a forwarder asks others for room, on average; groups
+change slowly."""
 _UNHEARD_MAX = 4
-"""guess: so often in a row a parent tells of events that it does not bring when it is asked; where
-30 % of all messages get lost, a parent that does what it should may do so in one of fourteen cases,
-which costs one forwarder more."""
+"""guess: times in a row that a parent tells of events and does not bring them when asked, before
+its child forwards by itself; where 30 % of all messages get lost, an honest parent does so in one
+of fourteen cases, which costs one forwarder more."""
 NAMED_MAX = 8
-"""guess: children that one peer may name to another in a period; a router does so for those that
-asked it just then."""
+"""guess: children that one peer may name to this one in a period; a router names those that asked
+it just then."""
 
 CLAIMED_MAX = 2
-"""guess: lookups in a period because a forwarder says unasked that it is the parent; there is one
-where another forwarder has come to be the closest."""
+"""guess: lookups in a period because a forwarder says unasked that it is the parent; one is needed
+where another forwarder has become the closest."""
 
 
 class Stabilisation(Layer):
@@ -181,8 +182,9 @@ class Stabilisation(Layer):
         self._lookup.find(message.topic, target, found)
 
     def on_is_parent(self, sender: Contact, message: IsParent) -> None:
-        """A child says so for itself. What another peer says of it, the child is asked: else one
-        stranger could have events sent to any number of peers that never wanted them."""
+        """This forwarder is a child's closest one. If another peer says so, the child is asked
+        first: else a stranger could have events sent to any number of peers that never wanted
+        them."""
         forwarder, child = self._roles.forwarding(message.topic), message.child
         if forwarder is None or child.peer == self._roles.me.peer:
             return
@@ -228,7 +230,7 @@ class Stabilisation(Layer):
         self._lookup.find_closest(role.topic, found, known)
 
     def _is_lost(self, child: Child) -> bool:
-        """No forwarder has said for long to be this one's parent."""
+        """Whether no forwarder has confirmed for long that it is the parent."""
         return child.confirmed_ms < self._ctx.now - self._config.silence_ms
 
     def _adopt(self, message: IsParent) -> None:
@@ -250,8 +252,8 @@ class Stabilisation(Layer):
             self._send(child, IsChild(topic, gates, load.topics, load.children, load.work))
 
     def _relieve(self, role: Role, parent: Contact, message: IsChild) -> None:
-        """Take over from a parent that does more than its share; one at a time, since each counts
-        in the next."""
+        """Take over from a parent that does more than its share; in one topic at a time, since that
+        changes this peer's load."""
         if any(one.operation for one in self._roles.by_topic.values()):
             return
         theirs = rules.Load(0, message.topics, message.children, message.work)
@@ -299,7 +301,7 @@ class Stabilisation(Layer):
             )
 
     def _may_stop(self, role: Role) -> bool:
-        """Whether nothing keeps a forwarder from being a child; every peer forwards something."""
+        """Whether a forwarder may stop forwarding here; a peer keeps one location at least."""
         return role.wanted and not role.is_busy(self._ctx.now) and self._roles.load().locations > 1
 
 
@@ -309,9 +311,9 @@ _TARGET = stream_of("topic_dht.random")
 _SEAT = stream_of("topic_dht.seat")
 _ROUND = stream_of("topic_dht.round")
 _ESTIMATES = 4
-"""guess: random places whose density is looked at."""
+"""guess: random places from whose density the size of regions is estimated."""
 _ANEW_EVERY = 64
-"""guess: rounds after which the size of regions is settled anew: topics grow and shrink."""
+"""guess: rounds after which that size is estimated anew, since topics grow and shrink."""
 
 Drawn = Callable[[Contact | None], None]
 Opened = Callable[[rules.Region[Contact] | None, int], None]
@@ -416,7 +418,7 @@ class Samples(Layer):
         self._lookup.find(role.topic, target, found, most, gates)
 
     def _add_self(self, role: Role, spots: dict[int, Contact]) -> None:
-        """A lookup finds only others."""
+        """Add this peer, if it forwards: a lookup finds only others."""
         if role.forwarder is not None:
             spots[role.forwarder.place.table.own] = self._roles.me
 
@@ -447,7 +449,7 @@ class Samples(Layer):
     # --- views ------------------------------------------------------------------------------------
 
     def _see_some(self, role: Role, count: int, left: int) -> None:
-        """All forwarders of one random region after the other, until there are so many.
+        """Take all forwarders of one random region after the other into the view, at least `count`.
 
         Whole regions, since a lookup has found all of a region's forwarders anyway: single seats
         took three lookups a place, as two seats of three are empty. Every forwarder is still
