@@ -17,6 +17,7 @@ from weft.protocol.wire import LIST_MAX, Span
 LIFE = 100  # milliseconds that events are held in these tests
 EVER = 1 << 62  # offers hold events that came up to then
 CONFIG = Dissemination(recent_ms=LIFE)
+OTHER = contact(8).peer  # that events are offered to
 numbers = st.integers(1, 14)
 publishers = st.integers(1, 3)
 incarnations = st.integers(1, 2)
@@ -86,7 +87,7 @@ class AgainstASet(RuleBasedStateMachine):
     def purge(self) -> None:
         self.recent.purge(self.now)
         self.gone_ms = self.now - LIFE
-        held = listed(self.recent.offer(EVER))
+        held = listed(self.recent.offer(EVER, OTHER))
         assert held == {key for key, since in self.seen.items() if since > self.now - LIFE}
 
     @precondition(lambda self: self.now < LIFE_FACTOR * LIFE)
@@ -94,7 +95,7 @@ class AgainstASet(RuleBasedStateMachine):
     def a_member_is_offered_what_has_settled(self, settle_ms: int) -> None:
         until = self.now - settle_ms
         settled = {key for key, since in self.seen.items() if self.gone_ms < since <= until}
-        assert listed(self.recent.offer(until)) == settled
+        assert listed(self.recent.offer(until, OTHER)) == settled
 
     @rule(publisher=publishers, incarnation=incarnations, first=numbers, length=st.integers(0, 14))
     def somebody_compares(self, publisher: int, incarnation: int, first: int, length: int) -> None:
@@ -103,7 +104,7 @@ class AgainstASet(RuleBasedStateMachine):
         assert lacking <= listed([asked])
         assert not lacking & self.seen.keys()
         assert listed([asked]) - lacking <= self.seen.keys() | self._may_be_given_up()
-        held = listed(self.recent.offer(EVER))
+        held = listed(self.recent.offer(EVER, OTHER))
         fetched = self.recent.fetch([asked, asked], 100)
         keys = [(h.run.publisher, h.run.incarnation, h.run.first) for h in fetched]
         assert len(keys) == len(set(keys))
@@ -119,7 +120,7 @@ class AgainstASet(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_was_seen(self) -> None:
-        held = listed(self.recent.offer(EVER))
+        held = listed(self.recent.offer(EVER, OTHER))
         assert held <= self.seen.keys()
         assert len(held) == len(self.recent)
 
@@ -180,9 +181,9 @@ def test_two_members_end_with_the_same_events(
     """Offer, want, repair: whatever each has missed."""
     left, right = having_seen(sorted(mine)), having_seen(sorted(theirs))
     for giver, taker in ((left, right), (right, left)):
-        for held in giver.fetch(taker.lacking(giver.offer(EVER)), 512):
+        for held in giver.fetch(taker.lacking(giver.offer(EVER, OTHER)), 512):
             assert take(taker, held.run)
-    assert listed(left.offer(EVER)) == listed(right.offer(EVER))
+    assert listed(left.offer(EVER, OTHER)) == listed(right.offer(EVER, OTHER))
     assert left.fingerprint() == right.fingerprint()
 
 
@@ -190,8 +191,8 @@ def test_what_came_only_just_now_is_not_offered() -> None:
     recent = fresh()
     for number in (1, 2, 3):
         admit(recent, number, now=10 * number)
-    assert recent.offer(20) == [span(9, 1, 2)]
-    assert recent.offer(9) == []
+    assert recent.offer(20, OTHER) == [span(9, 1, 2)]
+    assert recent.offer(9, OTHER) == []
 
 
 # --- gaps ---------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def test_a_joiner_starts_after_what_was_published_before() -> None:
         admit(member, number)
     joiner = fresh()
     assert joiner.skip_to(member.seen(), now=5, wall_ms=5) == 0
-    assert joiner.lacking(member.offer(EVER)) == []
+    assert joiner.lacking(member.offer(EVER, OTHER)) == []
     assert joiner.fingerprint() == member.fingerprint()
     assert not admit(joiner, 3)
     assert admit(joiner, 4)
@@ -257,7 +258,7 @@ def test_a_member_that_let_go_of_its_events_still_knows_them() -> None:
         admit(recent, number)
     before = recent.fingerprint()
     recent.let_go()
-    assert (len(recent), recent.offer(EVER), recent.fingerprint()) == (0, [], before)
+    assert (len(recent), recent.offer(EVER, OTHER), recent.fingerprint()) == (0, [], before)
     assert [number for number in range(1, 6) if admit(recent, number)] == [3, 5]
 
 
@@ -268,7 +269,7 @@ def test_events_held_are_bounded_in_number_and_the_oldest_goes() -> None:
     recent = fresh(recent_events_max=3)
     for number in range(1, 6):
         admit(recent, number, now=number)
-    assert listed(recent.offer(EVER)) == listed([span(9, 3, 5)])
+    assert listed(recent.offer(EVER, OTHER)) == listed([span(9, 3, 5)])
     assert recent.evicted == 2
 
 
@@ -276,7 +277,7 @@ def test_events_held_are_bounded_in_bytes() -> None:
     recent = fresh(recent_bytes_max=10)
     for number in range(1, 5):
         take(recent, event(9, number, bytes(4)))
-    assert listed(recent.offer(EVER)) == listed([span(9, 3, 4)])
+    assert listed(recent.offer(EVER, OTHER)) == listed([span(9, 3, 4)])
 
 
 def test_an_event_too_large_to_hold_is_still_new_once() -> None:
@@ -292,7 +293,7 @@ def test_publishers_are_bounded_and_the_most_silent_goes() -> None:
     admit(recent, 1, now=2, publisher=8)
     admit(recent, 2, now=3, publisher=7)
     admit(recent, 1, now=4, publisher=9)
-    assert listed(recent.offer(EVER)) == listed([span(7, 1, 2), span(9, 1, 1)])
+    assert listed(recent.offer(EVER, OTHER)) == listed([span(7, 1, 2), span(9, 1, 1)])
     assert not admit(recent, 2, now=5, publisher=7)
 
 
@@ -310,13 +311,28 @@ def test_lists_for_the_wire_are_bounded() -> None:
     recent = fresh()
     for number in range(2, 2 * LIST_MAX + 20, 2):
         admit(recent, number)
-    assert len(recent.offer(EVER)) == LIST_MAX
+    assert len(recent.offer(EVER, OTHER)) == LIST_MAX
     assert len(recent.lacking([span(9, 1, 1 << 62)])) <= LIST_MAX
     assert len(recent.fetch([span(9, 1, 1 << 62)], 7)) == 7
     many = fresh()
     for publisher in range(LIST_MAX + 5):
         admit(many, 1, publisher=publisher)
     assert 0 < len(many.seen()) <= LIST_MAX
+
+
+def test_what_one_offer_has_no_room_for_goes_by_turns() -> None:
+    """A member was never told of anything older than the newest of so many."""
+    recent = fresh()
+    for publisher in range(6):
+        for number in range(2, LIST_MAX + 2, 2):
+            admit(recent, number, publisher=publisher)
+    told: dict[Span, int] = {}
+    for _ in range(6):
+        recent.offer(EVER, contact(7).peer)  # another neighbour has turns of its own
+        for one in recent.offer(EVER, OTHER):
+            told[one] = told.get(one, 0) + 1
+    assert len(told) == 3 * LIST_MAX
+    assert {told[one] for one in told if one.publisher == contact(5).peer} == {6}
 
 
 def test_a_claim_of_very_many_events_costs_little() -> None:

@@ -158,6 +158,10 @@ _LACKING_MAX = 512
 """guess: numbers of events asked for at once."""
 _GONE_FACTOR = 2
 """guess: lives remembered as dropped, in multiples of `streams_max`; 2 MB under attack."""
+_NEWEST_OFFERED = LIST_MAX // 2
+"""guess: where an offer has no room for all events, so many of the newest are in each offer."""
+_TURNS_MAX = 64
+"""guess: members whose turn is remembered; a member has a dozen links."""
 _SEEN_MAX = 256
 """guess: publishers whose statements a newcomer is told; it verifies each, which takes 60 µs."""
 WORD_MS: Millis = 50
@@ -371,6 +375,7 @@ class Recent:
         "_marks",
         "_order",
         "_topic",
+        "_turns",
         "_unmarked",
         "_unsettled",
         "disproven",
@@ -397,6 +402,8 @@ class Recent:
         self._gone: OrderedDict[tuple[PeerId, int], int] = OrderedDict()
         self._forgotten_ms = 0  # … by which a run of any unknown life counts as seen …
         self._forgotten_until: Millis = 0  # … until this time by this peer's clock
+        # By member: how many of the older spans were offered to it in this turn.
+        self._turns: BoundedDict[PeerId, int] = BoundedDict(_TURNS_MAX)
         self.evicted = 0  # events and lives given up before their time because of a bound
         self.disproven = 0  # events taken in on the word of a publisher that has not signed them
 
@@ -683,14 +690,21 @@ class Recent:
                 self._hold_to_word(life)
         return [life.statement() for life in reversed(newest)]
 
-    def offer(self, until: Millis) -> list[Span]:
-        """Runs of events held since `until` or longer, newest publishers first."""
-        result: list[Span] = []
-        for life in reversed(self.lives.values()):
-            result += life.spans_held(until)
-            if len(result) >= LIST_MAX:
-                break
-        return result[:LIST_MAX]
+    def offer(self, until: Millis, to: PeerId) -> list[Span]:
+        """Runs of events held since `until` or longer, newest publishers first. If they are more
+        than a message may name, the older ones go by turns, from the oldest on: each offer to a
+        member goes on where the one before ended, the first where the latest to anybody did."""
+        lives = reversed(self.lives.values())
+        result = [span for life in lives for span in life.spans_held(until)]
+        if len(result) <= LIST_MAX:
+            return result
+        older = result[_NEWEST_OFFERED:]
+        older.reverse()
+        turn = self._turns.get(to, next(reversed(self._turns.values()), 0))
+        begin = turn if turn < len(older) else 0
+        page = older[begin : begin + LIST_MAX - _NEWEST_OFFERED]
+        self._turns.renew(to, begin + len(page))
+        return result[:_NEWEST_OFFERED] + page
 
     def lacking(self, spans: Iterable[Span]) -> list[Span]:
         """The events of these that this member has not seen and may still take. Events of a
@@ -775,19 +789,21 @@ def compare(
     """Offer what is held here to a member that has seen something else; returns whether it has."""
     if fingerprint == recent.fingerprint():
         return False
-    ctx.send(other, _offer(ctx, topic, recent, settle_ms, first=True))
+    ctx.send(other, _offer(ctx, topic, recent, other, settle_ms, first=True))
     return True
 
 
 def show(ctx: Context, topic: Topic, recent: Recent, other: Contact, settle_ms: Millis) -> None:
     """Offer what is held here to a member that may lack it, and want nothing in return."""
-    offer = _offer(ctx, topic, recent, settle_ms, first=False)
+    offer = _offer(ctx, topic, recent, other, settle_ms, first=False)
     if offer.spans:
         ctx.send(other, offer)
 
 
-def _offer(ctx: Context, topic: Topic, recent: Recent, settle_ms: Millis, first: bool) -> Offer:
-    return Offer(topic, recent.offer(ctx.now - settle_ms), first, settle_ms)
+def _offer(
+    ctx: Context, topic: Topic, recent: Recent, other: Contact, settle_ms: Millis, first: bool
+) -> Offer:
+    return Offer(topic, recent.offer(ctx.now - settle_ms, other.peer), first, settle_ms)
 
 
 def on_offer(
@@ -801,7 +817,8 @@ def on_offer(
     events are on their way in the push, as far as this member can tell."""
     ask_for(ctx, recent, sender, message, comes)
     if message.first:
-        ctx.send(sender, _offer(ctx, message.topic, recent, message.settle_ms, first=False))
+        answer = _offer(ctx, message.topic, recent, sender, message.settle_ms, first=False)
+        ctx.send(sender, answer)
 
 
 def ask_for(

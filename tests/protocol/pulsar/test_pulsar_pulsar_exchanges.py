@@ -197,9 +197,9 @@ def test_an_orphan_gets_what_it_missed_and_passes_it_on() -> None:
     known.admit(proven, 0, 0, 0)
     back = rig.hear(8, TreeJoinReply(T, True, True, [], known.fingerprint()))
     assert [to for to, _ in sent(back, Offer)] == [8]
-    answer = rig.hear(8, Offer(T, known.offer(0), False))
+    answer = rig.hear(8, Offer(T, known.offer(0, contact(8).peer), False))
     [(to, want)] = sent(answer, Want)
-    assert to == 8 and want.spans == known.offer(0)
+    assert to == 8 and want.spans == known.offer(0, contact(8).peer)
     effects = rig.hear(8, Repair(T, [missed]))
     assert delivered(effects) == [(5, 1)]
     assert [(to, one.run) for to, one in sent(effects, Payload)] == [(2, missed)]
