@@ -255,3 +255,32 @@ def test_large_topics_are_whole_again_after_a_long_cut() -> None:
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_events_older_than_a_flood_are_compared_as_well() -> None:
+    """After a long cut both sides held some thousand stretches of made-up publishers, and offered
+    each other the newest 512; what honest ones had published before was never among them."""
+    settings = ScenarioSettings(
+        197_559_612_133_289,
+        *(5, 4, 50),
+        routing="pulsarcast",
+        hierarchy=True,
+        disasters=("long-partition",),
+        hostile=10,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_members_below_hostile_forwarders_alone_get_what_comes_from_outside() -> None:
+    """Four hostile peers forwarded the topic, and two honest members were their children. So liars
+    were all that its publisher found to ask."""
+    without = ("loss", "duplication", "crashes", "partitions", "stalls", "slow", "clocks", "churn")
+    settings = ScenarioSettings(
+        46_073_433_688_227,
+        *(8, 43, 31, "forward-treecast", "topic-dht"),
+        without=without,
+        hostile=30,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

@@ -23,6 +23,7 @@ from weft.protocol.context import Context
 from weft.protocol.delivery import JOIN, LEAVE
 from weft.protocol.recent import Past, Recent
 from weft.protocol.seam import Answer, Outcome, Scheme
+from weft.rules.multicast import tree_key
 
 
 class TopicPart:
@@ -50,6 +51,7 @@ class Subscriptions(Generic[P]):
         self._past = Past(ctx.config.dissemination)
         self._postponed: dict[Topic, None] = {}  # until this peer is in the network
         self.by_topic: dict[Topic, P] = {}
+        self._by_key: dict[bytes, P] = {}
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -61,7 +63,12 @@ class Subscriptions(Generic[P]):
         part = self.by_topic.get(topic)
         if part is None:
             part = self.by_topic[topic] = self._make(topic, self._past.recall(topic), scheme)
+            self._by_key[tree_key(topic)] = part
         return part
+
+    def with_key(self, key: bytes) -> P | None:
+        """The part in the topic whose members a lookup asks for by this key."""
+        return self._by_key.get(key)
 
     def give_up(self, part: P) -> None:
         """The routing has left the topic: remember for a while what was seen in it."""
@@ -72,6 +79,7 @@ class Subscriptions(Generic[P]):
         """There is no part in the topic any more, and nothing is remembered of it."""
         self._postponed.pop(part.topic, None)
         del self.by_topic[part.topic]
+        del self._by_key[tree_key(part.topic)]
 
     # --- commands ---------------------------------------------------------------------------------
 

@@ -20,14 +20,14 @@ from weft.rules.draw import absorb
 from weft.rules.prefix import closest, location_of
 
 TREE = 3
-"""Kind of a key in the DHT: a peer that answers to it is a member of the topic's tree. The number
-is that of `prefix.SEGMENT`, too; what is hashed behind it differs."""
+"""Kind of a key in the DHT: a peer that answers to it is a member of the topic. The number is that
+of `prefix.SEGMENT`, too; what is hashed behind it differs."""
 PATH_MAX = 32
 """guess: ancestors a member can have. With two children each this is more than all peers."""
 
 
 def tree_key(topic: Topic) -> bytes:
-    """The key with which a lookup asks the peers on its way for members of a topic's tree."""
+    """The key with which a lookup asks the peers on its way for members of a topic."""
     return bytes((TREE,)) + sha256(topic.encode()).digest()
 
 

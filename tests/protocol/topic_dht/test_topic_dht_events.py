@@ -9,7 +9,7 @@ from topic_dht_rig import OTHERS, child_of_2, config, forwarder, level, parent, 
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.kademlia.rpc import FindReply, FindRequest, Neighbour
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest, Neighbour
 from weft.protocol.membership import LeaveNotice
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
 from weft.protocol.recent import IHave, Offer, Repair, Want
@@ -17,6 +17,8 @@ from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import (
     ABSENT,
     JOIN,
+    LOBBY,
+    TOPICS,
     Appeared,
     Forget,
     RoleReply,
@@ -26,7 +28,8 @@ from weft.protocol.topic_dht.roles import (
     position,
 )
 from weft.protocol.wire import Payload
-from weft.rules.prefix import BITS
+from weft.rules.multicast import tree_key
+from weft.rules.prefix import BITS, as_bytes
 from weft.rules.treecast import tree_of
 
 # --- trees ----------------------------------------------------------------------------------------
@@ -287,15 +290,21 @@ def test_a_child_hands_its_event_to_its_parent() -> None:
 
 
 def answered(
-    rig: Rig, effects: list[seam.Effect], knows: dict[int, list[int]]
+    rig: Rig,
+    effects: list[seam.Effect],
+    knows: dict[int, list[int]],
+    members: tuple[int, ...] = (),
 ) -> list[seam.Effect]:
-    """All that is said while others, which know these forwarders, answer lookups."""
+    """All that is said while others, which know these forwarders, answer lookups. Where they are
+    asked for members, these of them say that they are."""
     said, new = [*effects], effects
     while new:
         asked, new = sent(new, FindRequest), []
         for to, question in asked:
             closer = [Neighbour(contact(number), T) for number in knows[to]]
-            new += rig.hear(to, FindReply(question.request, True, closer))
+            asks = question.want == PROVIDERS and question.key == tree_key(T)
+            named = [contact(to)] if asks and to in members else []
+            new += rig.hear(to, FindReply(question.request, True, closer, providers=named))
         said += new
     return said
 
@@ -309,3 +318,43 @@ def test_a_forwarder_that_names_no_other_is_passed_by() -> None:
     said = answered(rig, rig.hear(first, RouteResult(T, 1, 1, True)), knows)
     assert first == 6
     assert set(told(said, RouteCheck)) & {5, 7}
+
+
+def test_where_all_forwarders_lie_members_are_met_that_speak_for_themselves() -> None:
+    """Peer 6 is the only forwarder; peer 3 is a child, and no forwarder names it."""
+    knows: dict[int, list[int]] = {2: [6], 3: [6], 6: []}
+    rig = Rig(1, config())
+    rig.meet(2, 3)
+    [first] = told(answered(rig, rig.publish(b"x"), knows, (3,)), RouteEvent)
+    said = answered(rig, rig.hear(first, RouteResult(T, 1, 1, True)), knows, (3,))
+    assert first == 6
+    assert told(said, RouteCheck) == [3]
+
+
+def test_a_child_says_that_it_is_a_member() -> None:
+    rig = child_of_2()
+    rig.wait(10_000)  # until its subscription stands
+    for topic, named in ((T, [contact(1)]), (Topic("/other"), [])):
+        where = as_bytes(location(LOBBY, contact(5).peer), TOPICS.bits)
+        ask = FindRequest(5, TOPICS.number, LOBBY, LOBBY, where, PROVIDERS, tree_key(topic))
+        [(_, reply)] = sent(rig.hear(4, ask), FindReply)
+        assert reply.providers == named
+
+
+# --- children of nobody ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_child_that_nobody_brings_anything_asks_strangers(fed: bool) -> None:
+    """All forwarders that it knows may be hostile, and other children are found by none of them."""
+    rig = child_of_2()
+    rig.wait(10_000)  # until its subscription stands
+    rig.meet(4, 5)
+    rig.publish(b"x")
+    if fed:
+        rig.hear(2, Payload(T, event(7, 1), 1))
+    knows: dict[int, list[int]] = {2: [], 3: [], 4: [], 5: []}
+    said = [one for _ in range(3) for one in answered(rig, rig.cycle(), knows, (5,))]
+    beats = [beat for to, beat in sent(said, Beat) if to == 5]
+    assert bool(beats) is not fed and all(beat.fresh for beat in beats)
+    assert not [to for to in told(said, Beat) if to == 4]

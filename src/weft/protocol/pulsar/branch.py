@@ -53,7 +53,7 @@ from weft.protocol.seam import Millis, Scheme
 from weft.protocol.subscriptions import Subscriptions, TopicPart
 from weft.protocol.wire import HOPS_MAX, Counter, Message, Payload, span_of
 from weft.rules.draw import stream_of
-from weft.rules.multicast import is_cut_off, onward, push_down, tree_key, tree_location
+from weft.rules.multicast import is_cut_off, onward, push_down, tree_location
 
 _SIBLINGS = stream_of("pulsar.siblings")
 _SIBLINGS_TOLD = 8
@@ -165,7 +165,6 @@ class Branch(TopicPart):
         "fresh",
         "heard_cycle",
         "idle_cycles",
-        "key",
         "location",
         "parent",
         "parent_subscribed",
@@ -183,7 +182,6 @@ class Branch(TopicPart):
         super().__init__(topic, recent)
         self._ctx = ctx
         self._trees = trees
-        self.key = tree_key(topic)
         self.location = tree_location(topic)
         self.fresh = False  # a subscriber that does not know yet what came before
         self.rendezvous = False
@@ -495,24 +493,14 @@ class Branch(TopicPart):
 
 
 class Trees(Subscriptions[Branch]):
-    """The trees of one peer, by topic and by the key that lookups ask for; and its cycles."""
+    """The trees of one peer, and its cycles."""
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx, self._plant)
-        self._by_key: dict[bytes, Branch] = {}
         self.cycle = 0
 
     def _plant(self, topic: Topic, recent: Recent, scheme: Scheme | None) -> Branch:
-        branch = Branch(self._ctx, self, topic, recent)
-        self._by_key[branch.key] = branch
-        return branch
-
-    def with_key(self, key: bytes) -> Branch | None:
-        return self._by_key.get(key)
-
-    def forget(self, part: Branch) -> None:
-        super().forget(part)
-        del self._by_key[part.key]
+        return Branch(self._ctx, self, topic, recent)
 
     def on_cycle(self, cycle: int) -> None:
         """A cycle begins, by which beats and silence are measured."""

@@ -173,6 +173,7 @@ class Membership(TopicPart):
         "castings",
         "differs",
         "entering",
+        "fed",
         "forwards",
         "links",
         "quiet_cycles",
@@ -186,6 +187,7 @@ class Membership(TopicPart):
         super().__init__(topic, recent)
         self.entering = True  # no role yet, or not known what was published before
         self.asking = False  # others are asked what was published before
+        self.fed = False  # another peer has passed on an event that was not its own
         self.forwards = False  # as a forwarder, it has looked for links
         self.unsent: list[Run] = []  # own runs that wait for a role
         self.links: Links = {}  # of a forwarder
@@ -201,6 +203,15 @@ class Membership(TopicPart):
         """The peer subscribes, perhaps while it was about to leave: then it has missed events."""
         self.entering = True
         self.asking = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether there are events here, and nobody has ever passed one on to this peer."""
+        return not self.fed and len(self.recent) > 0
+
+    def note_source(self, run: Run, sender: PeerId) -> None:
+        """A run that is new has come from this peer."""
+        self.fed = self.fed or sender != run.publisher
 
     def serve(self, run: Run, tree: int) -> tuple[bool, bool]:
         """Note that a run is passed on by a tree; returns whether that is new, and whether it is
@@ -472,9 +483,12 @@ class Events(Layer):
         return taken
 
     def _judge(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
-        return self._delivery.take_in(
+        taken = self._delivery.take_in(
             member.topic, member.recent, run, hops, sender.peer, sender, member.subscribed
         )
+        if taken is Taken.NEW:
+            member.note_source(run, sender.peer)
+        return taken
 
     # --- how a subscription begins ----------------------------------------------------------------
 
@@ -745,6 +759,8 @@ class Events(Layer):
                 told.append(others[(member.quiet_cycles + len(others) // 2) % len(others)])
             if seldom or (wary and member.quiet_cycles % 2 == 0):
                 self._meet_others(member.topic)
+            if member.is_doubtful and member.quiet_cycles.bit_count() == 1:
+                self._meet_strangers(member)
         elif around and (told or seldom):
             told.append(self._ctx.pick(_ONE, list(around.values())))
         self._beat(member, list(dict.fromkeys(told)), fresh=False)
@@ -766,7 +782,21 @@ class Events(Layer):
             child.meet([entry.contact for entry in entries], self._config.alternatives_max)
 
         target = self._samples.random_target(topic)
-        self._lookup.find(topic, target, found, FEW, child.known())
+        gates = [*child.known(), *self._lookup.heard_of(topic)]
+        self._lookup.find(topic, target, found, FEW, gates)
+
+    def _meet_strangers(self, member: Membership) -> None:
+        """A child to which nobody brings anything compares with members that speak for themselves,
+        ever more rarely: all forwarders that it can find may be hostile, and then children are all
+        that is left of the topic."""
+
+        def met(members: list[Contact]) -> None:
+            known = self.around(member)
+            others = [one for one in members if one.peer not in known]
+            self._beat(member, others, fresh=True)
+
+        if self._ctx.config.defence.claims:
+            self._lookup.find_members(member.topic, met)
 
     def _second_source(self, member: Membership) -> list[Contact]:
         """Another forwarder for a child to compare with, since a parent that leaves events out does

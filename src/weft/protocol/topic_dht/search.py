@@ -28,7 +28,7 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.lookup import Done, Outcome, Question, Search
-from weft.protocol.kademlia.rpc import FindReply, Neighbour
+from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, Neighbour
 from weft.protocol.kademlia.table import Entry, Place
 from weft.protocol.topic_dht.roles import (
     LOBBY,
@@ -43,15 +43,19 @@ from weft.protocol.topic_dht.roles import (
 )
 from weft.protocol.wire import Message
 from weft.rules.draw import stream_of
-from weft.rules.prefix import common_prefix
+from weft.rules.multicast import tree_key
+from weft.rules.prefix import common_prefix, joined
 
 FEW = 4
 """guess: how many of the closest are sought where only the closest is wanted, since the closest
 known one may be gone."""
 _RANGE = stream_of("topic_dht.range")
+_STRANGER = stream_of("topic_dht.stranger")
 
 Found = Callable[[list[Entry]], None]
 """Told of the forwarders that were found, closest first."""
+Met = Callable[[list[Contact]], None]
+"""Told of members that say so themselves."""
 Answered = Callable[[RoleReply | None], None]
 """Told of the answer, or None if there was none."""
 
@@ -87,7 +91,7 @@ class Lookup:
         def look(others: tuple[Neighbour, ...], otherwise: Callable[[], None]) -> None:
             def ended(outcome: Outcome) -> None:
                 if gates:
-                    others = [one for one in self._heard_of(topic) if one.peer not in avoid]
+                    others = [one for one in self.heard_of(topic) if one.peer not in avoid]
                     self.find(topic, target, then, FEW, [*gates, *others])
                 else:
                     otherwise()
@@ -148,6 +152,28 @@ class Lookup:
 
         self.find(topic, own, found, FEW, gates)
 
+    def find_members(self, topic: Topic, then: Met) -> None:
+        """Ask as many peers of the lobby as any lookup does, others each time, whether they are in
+        a topic. Children are found by no lookup inside of it, so where its forwarders lie, by none.
+        """
+        members: dict[PeerId, Contact] = {}
+
+        def seen(entry: Entry, reply: FindReply) -> bool:
+            peer = entry.contact.peer
+            if any(one.peer == peer for one in reply.providers):  # what is said of others is not
+                members[peer] = entry.contact
+            return False
+
+        def ended(outcome: Outcome) -> None:
+            then(list(members.values()))
+
+        target = joined(LOBBY.encode(), self._ctx.bits(_STRANGER).to_bytes(8, "big"))
+        question = Question(TOPICS, target, PROVIDERS, tree_key(topic), sender_role=LOBBY)
+        tables = (self._lobby.table,)
+        search = Search(question, tables, ended, seen, False, self._everybody())
+        if not self._dht.searches.start(search):
+            then([])
+
     def announce(self, role: Role, place: Place, again: bool = False, outside: bool = True) -> None:
         """Make this forwarder of a topic known. `outside` it goes a newcomer's way: the topic's
         hosts learn of it, many at first and few later (`again`), and parts of the topic that do not
@@ -169,7 +195,7 @@ class Lookup:
         def met(entries: list[Entry]) -> None:
             if role.forwarder is not None and role.forwarder.place is place:
                 k, near = self._ctx.config.dht.k, [entry.contact for entry in entries]
-                gates = [*near, *self._heard_of(topic)]
+                gates = [*near, *self.heard_of(topic)]
                 further = lambda entries: self._look_further(place, again)  # noqa: E731
                 self.find(topic, place.table.own, further, k, gates)
 
@@ -222,7 +248,7 @@ class Lookup:
         if self._lobby_pace.is_due(period, self._config.refresh_periods, 1):
             self.announce_lobby(again=True)
 
-    def _heard_of(self, topic: Topic) -> list[Contact]:
+    def heard_of(self, topic: Topic) -> list[Contact]:
         """Forwarders of a topic that announced themselves to this peer, as to a host of it."""
         return [entry.contact for entry in self._lobby.table if entry.role == topic]
 

@@ -18,6 +18,7 @@ from typing import TypeAlias, Union
 from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, Handlers, LinkUp, LookupDone, Timers
+from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
@@ -80,6 +81,9 @@ LOOK_AROUND = "topic_dht.look_around"
 _PHASE = stream_of("topic_dht.phase")
 _ENTER_MS = 500
 """guess: between knowing the first neighbour and taking a place in the lobby."""
+_STRANGERS_MS = 60_000
+"""guess: how long a publisher is content with the members that it has met among strangers; those
+are asked about later events as well."""
 _FIND_TIMES = 2
 """guess: lookups before a topic is taken to have no subscriber, since one may go astray. A lookup
 for other forwarders than those known already is made once, since there may be none."""
@@ -165,6 +169,7 @@ class TopicRouting(Routing):
         self._roles = topics.roles
         self.events = Events(ctx, delivery, dht, self._roles, topics.lookup, topics.samples)
         self._members = self.events.members
+        self._strangers: Quota[Topic] = Quota(1, _STRANGERS_MS)
 
     def handlers(self) -> Handlers:
         events = self.events
@@ -247,21 +252,38 @@ class TopicRouting(Routing):
         return self.events.publish(topic, proven, delivered)
 
     def find(self, topic: Topic, avoid: Iterable[PeerId] = ()) -> int:
-        """Find a forwarder: the root of an event from outside, so at a random place."""
+        """Find a forwarder: the root of an event from outside, so at a random place. Where others
+        are sought beside those to `avoid`, and no forwarder is left, other members do as well: all
+        forwarders may lie."""
         number = self._ctx.next_serial()
         self._look_for(number, topic, tuple(avoid), _FIND_TIMES)
         return number
 
     def _look_for(self, number: int, topic: Topic, avoid: Sequence[PeerId], left: int) -> None:
+        def met(members: list[Contact]) -> None:
+            others = [member for member in members if member.peer not in avoid]
+            self._ctx.tell(LookupDone(number, topic, tuple(others)))
+
         def found(entries: list[Entry]) -> None:
             contacts = [entry.contact for entry in entries if entry.contact.peer not in avoid]
-            if contacts or avoid or left <= 1:
+            if avoid and not contacts and self._may_ask_strangers(topic):
+                self.topics.lookup.find_members(topic, met)
+            elif contacts or avoid or left <= 1:
                 self._ctx.tell(LookupDone(number, topic, tuple(contacts)))
             else:
                 self._look_for(number, topic, avoid, left - 1)
 
         target = self.topics.samples.random_target(topic)
         self.topics.lookup.enter(topic, target, found, avoid)
+
+    def _may_ask_strangers(self, topic: Topic) -> bool:
+        access = self._ctx.config.defence.access
+        return access and self._strangers.takes(topic, self._ctx.now)
+
+    def provides(self, key: bytes) -> bool:
+        """Whether a lookup that asks for members of a topic has found one."""
+        member = self._members.with_key(key)
+        return member is not None and member.subscribed and not member.entering
 
     # --- time and losses --------------------------------------------------------------------------
 
