@@ -47,6 +47,20 @@ def test_a_network_that_comes_up_within_a_second(routing: Routing) -> None:
     assert reached(net, [0, 20, 59]) == [60] * 3
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_last_of_many_have_links_though_the_first_are_full(seed: int) -> None:
+    """Ten processes start one after the other. Before full members made room, members of each of
+    these networks had two or three links of the five they want, for minutes."""
+    net = OneTopic(seed, Config())
+    for number in range(100):
+        net.enter([number // 10 * 10 - 10 * (number % 10 == 0)] if number else [], then_ms=30)
+        net.subscribe(number)
+        net.run(400 if number % 10 == 9 else 0)
+    net.run(20_000)
+    least = min(len(peer.tera.topics[net.topic].links.linked) for peer in net.peers())
+    assert least >= Config().links.wanted
+
+
 @pytest.mark.parametrize("seed", [1, 16])
 def test_nobody_in_a_crowd_is_unknown_to_all_others(seed: int) -> None:
     """Views that take but a little from others must not leave out those that come last."""

@@ -26,7 +26,7 @@ from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import Descriptor, ShuffleRequest
 from weft.protocol.recent import IHave, Repair
-from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.links import LinkRelease, LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.tree import Graft
 from weft.protocol.wire import Payload
 
@@ -58,7 +58,7 @@ def test_a_request_is_accepted_while_there_is_room() -> None:
 def test_a_request_beyond_the_bound_is_refused() -> None:
     rig = member(2, 3, 4)
     effects = rig.hear(5, LinkRequest(T, urgent=False))
-    assert everything_sent(effects) == [(5, LinkReply(T, False, 0))]
+    assert sent(effects, LinkReply) == [(5, LinkReply(T, False, 0))]
     assert linked(rig) == [2, 3, 4]
 
 
@@ -87,6 +87,84 @@ def test_asking_again_is_accepted_again_and_changes_nothing() -> None:
     effects = rig.hear(2, LinkRequest(T, urgent=True))
     assert everything_sent(effects) == [(2, LinkReply(T, True, 0))]
     assert linked(rig) == [2, 3, 4]
+
+
+# --- making room --------------------------------------------------------------------------------
+
+
+def refuse(rig: Rig, number: int) -> list[int]:
+    """A member asks in vain; returns the neighbours that are asked to give their link up."""
+    effects = rig.hear(number, LinkRequest(T, urgent=False))
+    assert [reply.accepted for _, reply in sent(effects, LinkReply)] == [False]
+    return told(effects, LinkRelease)
+
+
+def test_a_place_that_a_neighbour_can_spare_goes_to_the_member_that_was_refused() -> None:
+    rig = member(2, 3, 4)
+    [neighbour] = refuse(rig, 5)
+    effects = rig.hear(neighbour, Unlink(T))
+    assert sent(effects, LinkReply) == [(5, LinkReply(T, True, 0))]
+    assert linked(rig) == sorted({2, 3, 4, 5} - {neighbour})
+    assert sent(rig.hear(5, Unlink(T)), LinkReply) == []  # the place is handed on once
+
+
+def test_a_neighbour_that_cannot_spare_its_link_keeps_it() -> None:
+    rig = member(2, 3, 4)
+    [neighbour] = refuse(rig, 5)
+    rig.wait(5_000)
+    assert linked(rig) == [2, 3, 4]
+    effects = rig.hear(neighbour, Unlink(T))  # so late it is given up for another reason
+    assert sent(effects, LinkReply) == []
+
+
+def test_room_is_made_for_one_member_at_a_time() -> None:
+    rig = member(2, 3, 4)
+    assert len(refuse(rig, 5)) == 1
+    assert [refuse(rig, number) for number in range(20, 40)] == [[]] * 20
+    rig.wait(1_000)
+    assert len(refuse(rig, 6)) == 1
+
+
+def test_no_room_is_made_by_links_of_ones_own_choice() -> None:
+    rig = member()
+    introduce(rig, 2, 3)
+    for number in (2, 3):
+        rig.hear(number, LinkReply(T, True))
+    rig.link(4)
+    for number in range(20, 40):
+        assert set(refuse(rig, number)) <= {4}
+        rig.wait(5_000)
+
+
+def test_no_room_is_made_by_a_member_that_has_no_more_than_it_wants() -> None:
+    rig = member(2, 3, config=replace(FEW, links=c.Links(wanted=2, most=2)))
+    assert refuse(rig, 5) == []
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_link_is_given_up_for_another_member_only_by_one_that_has_enough(others: int) -> None:
+    rig = member(*range(2, 3 + others))
+    effects = rig.hear(2, LinkRelease(T))
+    assert told(effects, Unlink) == [2] * (others > 1)
+    assert (2 in linked(rig)) is (others == 1)
+
+
+def test_a_link_of_ones_own_choice_is_not_given_up_for_another_member() -> None:
+    rig = member()
+    introduce(rig, 2, 3)
+    for number in (2, 3):
+        rig.hear(number, LinkReply(T, True))
+    rig.link(4)
+    assert told(rig.hear(2, LinkRelease(T)), Unlink) == []
+    assert told(rig.hear(4, LinkRelease(T)), Unlink) == [4]
+
+
+def test_a_place_that_was_made_is_taken_by_a_member_that_lacks_links_alone() -> None:
+    rig = member(2)
+    assert everything_sent(rig.hear(9, LinkReply(T, True))) == []
+    assert everything_sent(rig.hear(10, LinkReply(T, True))) == [(10, Unlink(T))]
+    assert everything_sent(rig.hear(9, LinkReply(T, True))) == []
+    assert linked(rig) == [2, 9]
 
 
 # --- members that want them all -----------------------------------------------------------------

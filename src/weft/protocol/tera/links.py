@@ -8,6 +8,14 @@ Where members are ranked (`stan.py`), links to the first of the ranking are aske
 there are enough, one at a time; a link that neither end wants most, and that carries no events, is
 given up afterwards. So links move to the same peers in all topics, and no tree loses a branch.
 
+Views of a topic that has just grown name the first members, which are full. So a full member that
+refuses a request offers one of its links to be given up, as above, and hands the place on to the
+peer that it refused. No member gets fewer links than it wants by that, and nobody asks further.
+Measured with 100 members that come in ten groups, 40 runs: before, in 24 a member lacked links
+after two minutes, and one had a single link for 35 s; now the last has its five after 14 s, 10 s in
+nine runs of ten, and nobody has less than two. Taking members with one link as urgent, too, changes
+nothing.
+
 Against members that want all links of a peer (eclipse): a link gives way to an urgent request only
 if the other end had asked for it, it carries no events, and none has given way for a while. And
 `chosen` links are of the peer's own choice, however many others have asked for one. A member that
@@ -58,7 +66,8 @@ class Unlink(Message, frozen=True, tag=18):
 
 
 class LinkRelease(Message, frozen=True, tag=33):
-    """The sender has better links: give this one up (by Unlink) if that is no loss to you."""
+    """The sender has better links, or needs the place for another peer: give this one up (by
+    Unlink) if that is no loss to you."""
 
     topic: WireTopic
 
@@ -86,6 +95,9 @@ _CHOOSE = stream_of("links.choose")
 _EVICT = stream_of("links.evict")
 _GIVE_WAY_MS = 5_000
 """guess: between two links that give way to urgent requests."""
+_OFFER_MS = 1_000
+"""measured: between two links offered to make room. With 5 s, some of ten members that come at once
+to full ones wait for their next cycle with one link."""
 _SHUNNED_MS = 60_000
 """guess: for so long a member that brought nothing is not linked again."""
 _SHUNNED_MAX = 64
@@ -105,8 +117,10 @@ class Links:
         "_full",
         "_gave_way",
         "_kept",
+        "_offered",
         "_shunned",
         "_topic",
+        "_turned_away",
         "linked",
     )
 
@@ -124,6 +138,9 @@ class Links:
         # Members that said no lately, or say nothing: not the next ones to ask.
         self._full: BoundedDict[PeerId, Millis] = BoundedDict(ctx.config.cyclon.view_size)
         self._kept: dict[PeerId, Millis] = {}  # asked lately to give their link up
+        self._offered: Millis = -_OFFER_MS  # when a link last was, to make a place
+        # The peer that the place is for, and its fingerprint of events.
+        self._turned_away: tuple[Contact, int] | None = None
 
     @property
     def _most(self) -> int:
@@ -142,9 +159,13 @@ class Links:
             del self._shunned[peer]
         config, asked = ctx.config, len(self._asked)
         more = tree.still_wanted(len(self.linked), asked, config.links.wanted)
-        if not config.defence.links or config.stan.enabled:  # a ranking is nobody's choice
-            return more
-        return max(more, tree.still_to_choose(len(self._chosen), asked, config.links.chosen))
+        return max(more, tree.still_to_choose(len(self._chosen), asked, self._quota))
+
+    @property
+    def _quota(self) -> int:
+        """How many links are to be of this peer's own choice; a ranking is nobody's choice."""
+        config = self._ctx.config
+        return config.links.chosen if config.defence.links and not config.stan.enabled else 0
 
     def maintain(self, candidates: Sequence[Contact], recent: int, ranked: bool = False) -> None:
         """Ask for links until there are enough, or nobody is left to ask: the first candidates if
@@ -189,6 +210,7 @@ class Links:
             self._ctx.send(sender, Unlink(self._topic))
             return
         ideal = any(contact.peer == peer for contact in ranked[: config.wanted])
+        ideal = ideal or (peer in self._chosen and len(self._chosen) <= self._quota)
         if tree.may_release(len(self.linked), config.wanted, ideal, carries(peer)):
             self._ctx.counters["links_released"] += 1
             self._ctx.send(sender, Unlink(self._topic))
@@ -207,8 +229,11 @@ class Links:
     def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
         if sender.peer not in self.linked:
             accepted = tree.accepts(len(self.linked), self._most, message.urgent)
-            if not accepted or self.shuns(sender.peer) or not self._makes_room():
+            shunned = self.shuns(sender.peer)
+            if not accepted or shunned or not self._makes_room():
                 self._ctx.send(sender, LinkReply(self._topic, False, recent))
+                if not shunned:
+                    self._offer_place(sender, message.recent)
                 return
             self._add(sender, message.recent)
         self._ctx.send(sender, LinkReply(self._topic, True, recent))
@@ -223,6 +248,16 @@ class Links:
         self._gave_way = now
         return True
 
+    def _offer_place(self, refused: Contact, recent: int) -> None:
+        """Ask a neighbour for a link back, in case that both can spare it, for the peer that was
+        refused."""
+        spare, now = self._spare(), self._ctx.now
+        if not spare or now - self._offered < _OFFER_MS:
+            return
+        if tree.may_release(len(self.linked), self._ctx.config.links.wanted, False, False):
+            self._offered, self._turned_away = now, (refused, recent)
+            self._ctx.send(self.linked[self._ctx.pick(_EVICT, spare)], LinkRelease(self._topic))
+
     def _spare(self) -> list[PeerId]:
         """Links that the other ends asked for and that no event depends on."""
         return [one for one in self.linked if one not in self._chosen and not self._carries(one)]
@@ -236,18 +271,18 @@ class Links:
         elif sender.peer in self._asked:
             self._chosen[sender.peer] = None
             self._add(sender, message.recent)
-        else:  # too late, or never asked: no reason to give up another link
-            self.adopt(sender)
+        else:  # a place was made, or an answer is late: no reason to have more than enough links
+            self.adopt(sender, message.recent, self._ctx.config.links.wanted)
 
-    def adopt(self, sender: Contact) -> bool:
+    def adopt(self, sender: Contact, recent: int = 0, most: int | None = None) -> bool:
         """The other end believes in a link: believe in it too if there is room, else say no."""
         if sender.peer in self.linked:
             return True
-        full = tree.must_evict(len(self.linked), self._most)
+        full = tree.must_evict(len(self.linked), self._most if most is None else most)
         if full or self.shuns(sender.peer):
             self._ctx.send(sender, Unlink(self._topic))
             return False
-        self._add(sender, 0)
+        self._add(sender, recent)
         return True
 
     def shun(self, peer: PeerId) -> None:
@@ -262,9 +297,16 @@ class Links:
     def shuns(self, peer: PeerId) -> bool:
         return self._shunned.get(peer, 0) > self._ctx.now
 
-    def on_unlink(self, sender: Contact) -> None:
-        if self.lose(sender.peer):
-            self._full[sender.peer] = self._ctx.now
+    def on_unlink(self, sender: Contact, recent: int) -> None:
+        if not self.lose(sender.peer):
+            return
+        self._full[sender.peer] = self._ctx.now
+        waiting, self._turned_away = self._turned_away, None
+        limit_ms = self._ctx.config.links.request_timeout_ms
+        if waiting is not None and self._ctx.now - self._offered < limit_ms:
+            refused, theirs = waiting
+            if self.adopt(refused, theirs):
+                self._ctx.send(refused, LinkReply(self._topic, True, recent))
 
     def lose(self, peer: PeerId) -> bool:
         """The peer left, died or gave the link up; returns whether there was a link."""

@@ -94,7 +94,9 @@ _TO_MEMBERS: dict[type, TopicHandler] = {
     ),
     LinkReply: TopicState.on_link_reply,
     LinkRelease: lambda state, sender, message: state.on_link_release(sender),
-    Unlink: lambda state, sender, message: state.links.on_unlink(sender),
+    Unlink: lambda state, sender, message: state.links.on_unlink(
+        sender, state.recent.fingerprint()
+    ),
     IHave: TopicState.on_ihave,
     Graft: TopicState.on_graft,
     Prune: TopicState.on_prune,

@@ -335,8 +335,9 @@ class TopicState(TopicPart):
             self._quiet = False  # there is more to find: soon again
 
     def on_link_release(self, sender: Contact) -> None:
-        if self.tree is None or not self.tree.busy:
-            self.links.on_release(sender, self._ranked(), self._carries)
+        moves = self._ctx.config.stan.enabled
+        if not moves or self.tree is None or not self.tree.busy:
+            self.links.on_release(sender, self._ranked() if moves else [], self._carries)
 
     @property
     def carriers(self) -> list[Contact]:
