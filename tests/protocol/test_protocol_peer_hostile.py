@@ -27,7 +27,7 @@ from weft.documents.run import NOTHING_BEFORE, sign_run
 from weft.ids import GENERAL, Contact, Topic, cid_of, owned_name
 from weft.protocol import config as c
 from weft.protocol import messages as m
-from weft.protocol import seam
+from weft.protocol import quota, seam
 from weft.protocol.liveness import LinkList, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
@@ -45,6 +45,7 @@ from weft.protocol.publication import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
 from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
+from weft.protocol.tera.size import SampleWalk
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload
 
@@ -153,28 +154,44 @@ def test_a_walk_goes_no_further_than_one_would_send_ones_own() -> None:
     rig = Rig(1)
     rig.meet(2)
     [(_, walk)] = sent(rig.hear(3, LookupWalk(T, contact(9), 1, 4_096)), LookupWalk)
+    assert walk.steps < 2 * rig.peer.config.tera.lookup_visits_unknown // rig.peer.config.tera.walks
     assert walk.steps < rig.peer.config.tera.lookup_visits_max
 
 
-@pytest.mark.parametrize("kind", ["lookup", "join"])
+def floods(kind: str, *senders: int, seconds: int) -> tuple[Rig, int]:
+    """Each sender sends 64 walks a second; also returns how many of them were passed on."""
+    rig = member(*range(100, 121))
+    rig.meet(*range(100, 120))
+    passed = 0
+    for second in range(seconds):
+        passed += sum(carries(rig, kind, sender, second) for sender in senders for _ in range(64))
+        rig.wait(1_000)
+    return rig, passed
+
+
+def carries(rig: Rig, kind: str, sender: int, number: int) -> bool:
+    walks: dict[str, m.AnyMessage] = {
+        "lookup": LookupWalk(Topic("/other"), contact(9), number, 4_096),
+        "join": JoinWalk(GENERAL, contact(9), 64),
+        "sample": SampleWalk(T, contact(9), number, 64),
+    }
+    return bool(sent(rig.hear(sender, walks[kind]), type(walks[kind])))
+
+
+@pytest.mark.parametrize("kind", ["lookup", "join", "sample"])
 def test_nobody_has_others_walk_without_end(kind: str) -> None:
     """A walk costs its sender one message and others many; other senders' walks go on."""
-    rig = Rig(1)
-    rig.meet(3)
+    rig, passed = floods(kind, 66, seconds=60)
+    assert 0 < passed <= quota.WALKS_MAX * 2 // 3
+    assert not carries(rig, kind, 66, 99) and carries(rig, kind, 67, 99)
+    rig.wait(quota.SPAN_MS)
+    assert carries(rig, kind, 66, 100)
 
-    def walk(sender: int, number: int) -> bool:
-        if kind == "lookup":
-            message: m.AnyMessage = LookupWalk(Topic("/other"), contact(9), number, 64)
-        else:
-            message = JoinWalk(GENERAL, contact(9), 4)
-        return any(
-            isinstance(one, type(message)) for _, one in everything_sent(rig.hear(sender, message))
-        )
 
-    assert sum(walk(66, number) for number in range(1_000)) == 64
-    assert walk(67, 1)
-    rig.wait(1_000)
-    assert walk(66, 1_000)
+def test_walks_that_many_peers_send_are_bounded_in_all() -> None:
+    rig, passed = floods("lookup", *range(60, 80), seconds=60)
+    assert passed <= quota.WALKS_MAX
+    assert carries(rig, "lookup", 81, 99)  # a peer that sends few of them has them carried
 
 
 def test_a_peer_that_asks_again_and_again_to_join_has_others_do_nothing_more() -> None:

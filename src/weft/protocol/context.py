@@ -16,6 +16,7 @@ from msgspec import Struct
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
+from weft.protocol.quota import Walks
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
 from weft.protocol.wire import Message
 from weft.rules.draw import absorb, below
@@ -146,6 +147,7 @@ class Context:
         # Peers that messages to have not left for; as many as the driver lets wait.
         self._stalled: set[PeerId] = set()
         self._resumed: BoundedDict[PeerId, Millis] = BoundedDict(_RESUMED_MAX)
+        self._walks = Walks()
         self._quiet: dict[int, Callable[[Answer], None]] = {}
         self._bases: dict[int, int] = {}
         self._ticks: dict[int, int] = defaultdict(int)
@@ -179,6 +181,15 @@ class Context:
         """All effects since the last call."""
         effects, self.out = self.out, []
         return effects
+
+    # --- others' walks --------------------------------------------------------------------------
+
+    def carries_walk(self, sender: Contact, steps: int) -> bool:
+        """Whether this peer passes on a walk of another one, with so many `steps` left."""
+        if not self.config.defence.rates or self._walks.takes(sender.peer, steps, self.now):
+            return True
+        self.counters["walks_refused"] += 1
+        return False
 
     # --- what has not left yet ----------------------------------------------------------------
 

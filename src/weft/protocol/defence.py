@@ -20,8 +20,7 @@ contacts they push.
 
 `Crowds` bounds how many peers of a view, or of a bucket, are at one address.
 
-`Quota` bounds how often one peer may cause something within a span of time. `Answered` does so for
-long answers to small questions.
+`Answered` bounds how many long answers to small questions one peer gets (`quota.py`).
 
 `Informants` knows which peers have spoken for themselves, and which peer told of each other one.
 Views are exchanged as in Cyclon for as long as the peers that others tell of answer. Once some do
@@ -35,15 +34,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, network_of, peer_number
 from weft.protocol.context import Context, Late, require
+from weft.protocol.quota import COUNTED_MAX, Quota
 from weft.protocol.seam import Millis
 from weft.rules.draw import absorb
-
-K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -221,33 +218,6 @@ class Crowds:
 
 # --- how often ------------------------------------------------------------------------------------
 
-_COUNTED_MAX = 128
-"""guess: peers whose deeds are counted; those counted longest ago are forgotten first."""
-
-
-class Quota(Generic[K]):
-    """Lets each key spend at most `most` in a span of time, with one or more for each deed."""
-
-    __slots__ = ("_counts", "_most", "_span_ms")
-
-    def __init__(self, most: int, span_ms: Millis) -> None:
-        self._most = most
-        self._span_ms = span_ms
-        self._counts: BoundedDict[K, tuple[int, int]] = BoundedDict(_COUNTED_MAX)
-
-    def takes(self, key: K, now: Millis, shares: int = 1, cost: int = 1) -> bool:
-        """Whether one more deed is within bounds; if so, its `cost` is counted. `shares`: the key
-        may spend so many times as much."""
-        span = now // self._span_ms
-        began, count = self._counts.get(key, (span, 0))
-        if began != span:
-            began, count = span, 0
-        if count + cost > self._most * shares:
-            return False
-        self._counts.renew(key, (began, count + cost))
-        return True
-
-
 _ANSWERED_MS = 10_000
 """guess: the span in which long answers are counted, a cycle."""
 _TOLD_SEEN = 4
@@ -332,7 +302,7 @@ class Informants:
         self._spoke: BoundedDict[PeerId, Contact] = BoundedDict(_SPOKE_MAX)
         self._told: BoundedDict[PeerId, PeerId] = BoundedDict(_TOLD_MAX)
         self._silent: deque[Millis] = deque(maxlen=_SILENT_NAMES)
-        self._blamed: BoundedDict[PeerId, None] = BoundedDict(_COUNTED_MAX)
+        self._blamed: BoundedDict[PeerId, None] = BoundedDict(COUNTED_MAX)
         self._each: Quota[PeerId] = Quota(_NAMES_TRIED, _NAMES_TRIED_MS)
         self._few: Quota[PeerId] = Quota(_NAMES_TRIED_AFTER, _NAMES_TRIED_MS)
         self._total: Quota[None] = Quota(_NAMES_TRIED_IN_ALL, _NAMES_TRIED_MS)

@@ -689,14 +689,15 @@ class Cyclon:
             self.exchange_with(self._contacts[self._ctx.pick(_FIRST, others)], news)
 
     def on_join_walk(self, sender: Contact, message: JoinWalk, news: OverlayNews = NO_NEWS) -> None:
-        if message.joiner.peer == self._ctx.me.peer:
+        left = message.steps
+        if self._ctx.config.defence.rates:  # no farther than this peer's own walks go
+            left = min(left, max(1, self._ctx.config.cyclon.join_walk_steps))
+        # One more for the newcomer, which is told at the end.
+        if message.joiner.peer == self._ctx.me.peer or not self._ctx.carries_walk(sender, left + 1):
             return
-        if message.steps > 0:
+        if left > 0:
             onward = self.neighbour()
             if onward is not None and onward.peer != message.joiner.peer:
-                left = message.steps
-                if self._ctx.config.defence.rates:  # no farther than this peer's own walks go
-                    left = min(left, max(1, self._ctx.config.cyclon.join_walk_steps))
                 walk = JoinWalk(message.topic, message.joiner, left - 1)
                 self._ctx.send(onward, walk)
                 return

@@ -26,7 +26,6 @@ from weft.protocol.context import (
     Commands,
     Context,
     FarBehind,
-    Handler,
     Handlers,
     Late,
     LinkDown,
@@ -39,7 +38,7 @@ from weft.protocol.context import (
     Signals,
     Timers,
 )
-from weft.protocol.defence import Informants, Quota
+from weft.protocol.defence import Informants
 from weft.protocol.delivery import Delivery
 from weft.protocol.flood import Flood
 from weft.protocol.history import history
@@ -91,7 +90,6 @@ from weft.protocol.seam import (
 from weft.protocol.tera.tera import Refusals, Tera
 from weft.protocol.topic_dht import topic_dht
 from weft.protocol.topic_dht.topic_dht import TopicRouting
-from weft.protocol.wire import Message
 from weft.rules.draw import below, stream_of
 from weft.store.interface import Store
 
@@ -105,10 +103,6 @@ _FEW_TOPICS = 16
 """guess: topics whose members are pinged when many peers die at once."""
 _LOOKED_AT_MAX = 64
 """guess: peers pinged then."""
-_WALKS: tuple[type, ...] = (JoinWalk,)
-_WALKS_MAX, _WALKS_MS = 64, 1_000
-"""guess: walks that this peer takes from one neighbour in so long, if its view is full; where 400
-peers enter at once by one, that peer sends some 40 to each neighbour."""
 
 
 class Peer:
@@ -192,7 +186,7 @@ class Peer:
             ShuffleReply: self._on_shuffle_reply,
             JoinRequest: self._on_join_request,
             JoinReply: self._on_join_reply,
-            JoinWalk: self._paced(general.on_join_walk),
+            JoinWalk: general.on_join_walk,
             JoinGift: general.on_join_gift,
             LeaveNotice: lambda sender, message: self._ctx.tell(PeerGone(sender.peer)),
         }
@@ -200,14 +194,12 @@ class Peer:
     def _other_handlers(self) -> Handlers:
         """All other messages; those of routings that this peer does not have are refused."""
         ctx, routing = self._ctx, self.routing.handlers()
-        walks: Handlers = {one: self._paced(routing[one]) for one in _WALKS if one in routing}
         return {
             **Refusals(ctx).handlers(),
             **pulsar.refusals(ctx),
             **topic_dht.refusals(ctx),
             **flood.refusals(ctx),
             **routing,
-            **walks,
             **kademlia.handlers(ctx, self.dht, self.routing.provides),
             **self._confirmations.handlers({**history.refusals(ctx), **self._delivery.handlers()}),
             RouteResult: self.publishing.on_result,
@@ -215,23 +207,6 @@ class Peer:
             Ping: self._on_ping,
             Pong: self.liveness.on_pong,
         }
-
-    def _paced(self, handler: Handler) -> Handler:
-        """Take a message only within its sender's share: a walk costs its sender one message and
-        other peers many. With few neighbours, which bring all walks, each share is larger."""
-        quota: Quota[PeerId] = Quota(_WALKS_MAX, _WALKS_MS)
-
-        def handle(sender: Contact, message: Message) -> None:
-            shares = 1
-            if sender.peer in self.general.peers:
-                shares = max(1, self.config.cyclon.view_size // len(self.general.peers))
-            within = quota.takes(sender.peer, self._ctx.now, shares)
-            if within or not self._ctx.config.defence.rates:
-                handler(sender, message)
-            else:
-                self._ctx.counters["walks_refused"] += 1
-
-        return handle
 
     def _all_timers(self) -> Timers:
         timers: Timers = {

@@ -38,10 +38,10 @@ from msgspec.structs import replace
 from weft.bounded import BoundedDict
 from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol.context import Context, Late, LookupDone, require, require_positive
-from weft.protocol.defence import Quota
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import Advert, AdvertList, Cyclon
 from weft.protocol.publication import AVOID_MAX, KNOWN_MAX
+from weft.protocol.quota import Quota
 from weft.protocol.seam import Millis
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import tera as rules
@@ -171,8 +171,9 @@ _TOLD_MAX = 1_024
 _STALE_MAX = 16
 """guess: entries that one peer may declare stale in a minute; a table refills by itself."""
 _STALE_PERIOD_MS = 60_000
-_PASSED_ON_MAX, _PASSED_ON_MS = 4_096, 1_000
-"""guess: steps, in so long, of walks that this peer passes on for one sender: 64 of the longest."""
+_FARTHER = 2
+"""guess: by how much another's walk may be longer than this peer's own would be now: peers'
+estimates of the number of topics differ, and a newcomer's walks are longer, being fewer."""
 _AT_ONCE_MAX = 64
 """guess: lookups under way at once, so that a peer that subscribes to very many topics does not
 send all their walks in one moment."""
@@ -332,7 +333,6 @@ class Lookup:
         self._answered: BoundedDict[int, Topic] = BoundedDict(_TOLD_MAX)  # by lookup, of late
         self._named_by: BoundedDict[tuple[Topic, PeerId], Contact] = BoundedDict(_TOLD_MAX)
         self._stale: Quota[PeerId] = Quota(_STALE_MAX, _STALE_PERIOD_MS)
-        self._passed_on: Quota[PeerId] = Quota(_PASSED_ON_MAX, _PASSED_ON_MS)
 
     def start(
         self, topic: Topic, avoid: Iterable[PeerId] = (), done: type[LookupDone] = LookupDone
@@ -411,8 +411,9 @@ class Lookup:
 
     def on_walk(self, sender: Contact, message: LookupWalk, subscribed: bool) -> None:
         """Answer a walk if this peer can, else pass it on, or tell its origin that it ends here:
-        it has taken its steps, or there is no neighbour that it has not been at, or its sender has
-        had its share.
+        it has taken its steps, or there is no neighbour that it has not been at. If its sender has
+        had its share, say nothing: that it ends here says nothing about the topic, so it shall
+        count as lost, and an origin that sends too many waits.
 
         Deviation: TERA's walks go to any neighbour, and in a network of two or three peers back and
         forth: one lookup took all its steps (40 to 256), and twenty at once more than peers take
@@ -428,27 +429,30 @@ class Lookup:
         if answer is not None and answer.peer not in not_wanted:
             ctx.send(message.origin, LookupHit(message.lookup, answer))
             return
-        steps = min(message.steps, ctx.config.tera.lookup_visits_max)
+        steps = self._steps_left(message)
         passed = [*message.passed, ctx.me.peer][-PASSED_MAX:]
         others = {message.origin.peer, sender.peer, *passed}
         onward = self._view.neighbour(others) if steps > 0 else None
-        if onward is not None and not self._may_pass_on(sender, steps):
-            ctx.counters["walks_refused"] += 1
-            if sender.peer != message.origin.peer:
-                return  # a sender beyond its share has nothing sent to a third peer
-            onward = None
         if onward is not None:
-            ctx.send(onward, replace(message, steps=steps - 1, passed=passed))
+            if ctx.carries_walk(sender, self._visits_left(steps)):
+                ctx.send(onward, replace(message, steps=steps - 1, passed=passed))
         elif home:
             self.on_miss(LookupMiss(message.lookup, message.attempt))
         else:
             ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
 
-    def _may_pass_on(self, sender: Contact, steps: int) -> bool:
-        """Whether a walk with `steps` to go is within its sender's share: it costs that peer one
-        message, and other peers one for each step."""
-        within = self._passed_on.takes(sender.peer, self._ctx.now, cost=steps)
-        return within or not self._ctx.config.defence.rates
+    def _steps_left(self, walk: LookupWalk) -> int:
+        """How many steps a walk has left: hardly more than one of this peer's own would take."""
+        if not self._ctx.config.defence.rates:
+            return walk.steps
+        usual = rules.steps_of_each(self._visits(), self._ctx.config.tera.walks)
+        return min(walk.steps, _FARTHER * usual)
+
+    def _visits_left(self, steps: int) -> int:
+        """How many messages it costs to pass a walk on: fewer than it has steps, if this peer knows
+        so few others that it ends when it has been at all of them."""
+        known = len(self._view.peers)
+        return min(steps, known) if known <= PASSED_MAX + 1 else steps
 
     # --- answers ------------------------------------------------------------------------------
 

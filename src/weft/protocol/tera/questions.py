@@ -33,7 +33,7 @@ from msgspec import Struct, field
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.defence import Quota
+from weft.protocol.quota import Quota
 from weft.protocol.recent import Recent
 from weft.protocol.wire import LIST_MAX, Message, Span, Spans
 

@@ -179,7 +179,7 @@ class Size:
             steps = self._ctx.config.size.walk_steps - 1
             self._ctx.send(contact, SampleWalk(self._topic, self._ctx.me, run.number, steps))
 
-    def on_walk(self, message: SampleWalk) -> None:
+    def on_walk(self, sender: Contact, message: SampleWalk) -> None:
         if message.origin.peer != self._ctx.me.peer:
             self._heeded = self._ctx.now
         onward = self._view.neighbour() if message.steps else None
@@ -192,8 +192,9 @@ class Size:
         left = message.steps
         if self._ctx.config.defence.rates:  # no walk goes farther than this peer's own would
             left = min(left, self._ctx.config.size.walk_steps)
-        walk = SampleWalk(self._topic, message.origin, message.round, left - 1)
-        self._ctx.send(onward, walk)
+        if self._ctx.carries_walk(sender, left):
+            walk = SampleWalk(self._topic, message.origin, message.round, left - 1)
+            self._ctx.send(onward, walk)
 
     def on_sample(self, sender: Contact, message: SampleReply) -> None:
         run = self._run

@@ -21,7 +21,6 @@ from typing import Any, TypeAlias, Union
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, FarBehind, Handlers, LinkDown, LinkUp, Signals, Timers
-from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
@@ -38,6 +37,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.multi_topic import Again, MultiTopic
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
+from weft.protocol.quota import Quota
 from weft.protocol.recent import IHave, Judged, Offer, Recent, Repair, Want, is_proven
 from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import SCHEMES, Scheme, Timer
@@ -87,7 +87,7 @@ _TO_MEMBERS: dict[type, TopicHandler] = {
     JoinWalk: TopicState.on_join_walk,
     JoinGift: lambda state, sender, message: state.view.on_join_gift(sender, message),
     Hint: TopicState.on_hint,
-    SampleWalk: lambda state, sender, message: state.size.on_walk(message),
+    SampleWalk: lambda state, sender, message: state.size.on_walk(sender, message),
     SampleReply: lambda state, sender, message: state.size.on_sample(sender, message),
     LinkRequest: lambda state, sender, message: state.links.on_request(
         sender, message, state.recent.fingerprint()

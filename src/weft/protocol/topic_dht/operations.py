@@ -56,9 +56,9 @@ from functools import partial
 
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.defence import Quota
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
+from weft.protocol.quota import Quota
 from weft.protocol.topic_dht.roles import (
     ABORTED,
     ABSENT,

@@ -18,12 +18,12 @@ from typing import TypeAlias, Union
 from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
 from weft.protocol.context import Context, Handlers, LinkUp, LookupDone, Timers
-from weft.protocol.defence import Quota
 from weft.protocol.delivery import Delivery, note_parasite
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteCheck, RouteEvent
+from weft.protocol.quota import Quota
 from weft.protocol.recent import IHave, Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Scheme, Timer

@@ -47,9 +47,9 @@ from functools import partial
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.defence import Quota
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
+from weft.protocol.quota import Quota
 from weft.protocol.topic_dht.operations import Initiator
 from weft.protocol.topic_dht.roles import (
     ACCEPTED,
