@@ -18,8 +18,10 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path  # loaded once a file is named
 
 log = logging.getLogger("weft.private")
 

@@ -20,7 +20,6 @@ Deviation: no record may last longer than `LIFE_MS_MAX`: a wrong clock cannot fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from msgspec import Struct
@@ -225,8 +224,7 @@ def rival_name(record: Record) -> bytes:
 # --- what may stand in a DHT under which key ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Which values may stand under one kind of key, and which of several stands."""
 
     validate: Callable[[bytes, bytes, int], Reason | None]  # key, value, wall clock in ms

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Set
-from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.net.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path  # loaded once a file is named
 
 Topics: TypeAlias = list[str] | tuple[str, ...] | Set[str] | Iterator[str]
 """Several topics, in anything that can be iterated; a text is one topic, never its letters."""
@@ -68,6 +70,8 @@ def path_in(name: str, given: FileName) -> Path:
         encoded = b""
     if not encoded or b"\0" in encoded:
         raise UsageError(f"{name} is {path!r:.60}, which no file can be called")
+    from pathlib import Path  # noqa: PLC0415  (most peers have no file)
+
     return Path(path)
 
 

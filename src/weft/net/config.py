@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar, get_type_hints
 
 import msgspec
@@ -20,7 +20,7 @@ from weft.ids import BadId, parse_contact
 from weft.net.arguments import FileName, path_in
 from weft.net.errors import ConfigError
 from weft.protocol import config as protocol_config
-from weft.protocol.context import require_positive
+from weft.protocol.settings import Settings, require_positive
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,8 +31,7 @@ LINGER_MS_MAX = 60_000
 T = TypeVar("T", bound="DataclassInstance")
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(Settings):
     """Where to listen, the peers to enter by, and every limit of the network driver."""
 
     name: str = "weft"  # peers of different networks refuse each other
@@ -119,8 +118,7 @@ class Network:
         return max(5, min(1_000, shortest // 4))
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """All settings of one peer."""
 
     network: Network = field(default_factory=Network)

@@ -12,11 +12,13 @@ Both need a store: `Peer.open(store=…)`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
+from os import PathLike
 from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from weft.documents import merkle, record
 from weft.documents.authority import made_from
@@ -53,8 +55,7 @@ _FETCHES_MAX = 64
 Keys = str | Iterable[str]
 
 
-@dataclass(frozen=True)
-class TopicInfo:
+class TopicInfo(Struct, frozen=True):
     """An owned topic, by the newest version that this peer knows."""
 
     topic: str
@@ -72,7 +73,7 @@ class TopicInfo:
     made_from_version: str  # the CID of that descriptor, or empty
 
     def as_dict(self) -> dict[str, object]:
-        return dict(vars(self))
+        return asdict(self)
 
 
 class Owned:
@@ -288,10 +289,10 @@ class History:
             raise HistoryError(str(problem)) from problem
         return block
 
-    def export(self, topic: str, file: BinaryIO | Path, since: Since = "beginning") -> int:
+    def export(self, topic: str, file: BinaryIO | PathLike[str], since: Since = "beginning") -> int:
         """Write a topic's stream as a CAR file; how many bytes."""
-        if isinstance(file, Path):
-            with file.open("wb") as opened:
+        if isinstance(file, PathLike):
+            with open(file, "wb") as opened:
                 return self.export(topic, opened, since)
         return sum(
             file.write(piece) for piece in car.export(self.store, usable(parse_topic, topic), since)

@@ -20,8 +20,7 @@ import logging
 import os
 import stat
 import time
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -33,6 +32,9 @@ from weft.documents.signature import SIGNATURE_BYTES
 from weft.ids import PeerId, peer_text
 from weft.net.arguments import FileName, path_in
 from weft.net.errors import IdentityError
+
+if TYPE_CHECKING:
+    from pathlib import Path  # loaded once a file is named
 
 log = logging.getLogger("weft.net")
 

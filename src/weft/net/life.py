@@ -20,9 +20,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakSet
+
+from msgspec import Struct
 
 from weft.documents.descriptor import TopicVersion
 from weft.ids import (
@@ -56,8 +57,7 @@ dials that time out."""
 Kind = Literal["connected", "disconnected", "joined", "isolated", "topic_changed"]
 
 
-@dataclass(frozen=True, slots=True)
-class LifeEvent:
+class LifeEvent(Struct, frozen=True):
     """Something that happened to a peer.
 
     - ``connected``, ``disconnected``: a connection to another peer (`peer`, `address`);

@@ -12,13 +12,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft import private, trace
 from weft.errors import WeftError
 from weft.ids import PeerId, peer_text
 from weft.protocol.delivery import DROP_RPC, RECV_RPC, SEND_RPC
 from weft.protocol.wire import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path  # loaded once a file is named
 
 log = logging.getLogger("weft.net")
 

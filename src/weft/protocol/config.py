@@ -5,11 +5,10 @@ Every number among the defaults says where it comes from: `paper`, `measured` or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias, get_args
 
 from weft.ids import BadId
-from weft.protocol.context import require
 from weft.protocol.defence import Config as Defence
 from weft.protocol.history.history import Config as History
 from weft.protocol.history.storage import Keep
@@ -17,6 +16,7 @@ from weft.protocol.kademlia.kademlia import Config as Dht
 from weft.protocol.membership import Config as Cyclon
 from weft.protocol.pulsar.pulsar import Config as Pulsar
 from weft.protocol.recent import Config as Dissemination
+from weft.protocol.settings import Settings, require
 from weft.protocol.tera.access_points import Config as Tera
 from weft.protocol.tera.links import Config as Links
 from weft.protocol.tera.size import Config as Size
@@ -47,8 +47,7 @@ __all__ = [
 _ON_THE_DHT = ("pulsarcast", "topic-dht")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """All settings of one peer's state machines. Two routings need the DHT and switch it on."""
 
     routing: Routing = "tera"

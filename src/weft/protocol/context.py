@@ -38,18 +38,6 @@ _RESUMED_MAX = 128
 """guess: peers remembered to which messages left late."""
 
 
-def require(condition: bool, text: str) -> None:
-    """Check what a layer's settings must hold when they are created."""
-    if not condition:
-        raise ValueError(text)
-
-
-def require_positive(settings: object, section: str) -> None:
-    """Check that every whole number among a layer's settings is at least 1."""
-    for name, value in vars(settings).items():
-        require(type(value) is not int or value >= 1, f"{section}.{name} must be at least 1")
-
-
 class Signal(Struct, frozen=True, gc=False):
     """Base of what a layer tells those above it."""
 

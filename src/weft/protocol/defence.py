@@ -33,18 +33,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, network_of, peer_number
-from weft.protocol.context import Context, Late, require
+from weft.protocol.context import Context, Late
 from weft.protocol.quota import COUNTED_MAX, Quota
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require
 from weft.rules.draw import absorb
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Defences against hostile peers, each on or off."""
 
     views: bool = True  # what others say of third peers is bounded; samples outlast what is pushed

@@ -63,7 +63,6 @@ general overlay never splits for longer than views remember.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
@@ -71,9 +70,10 @@ from msgspec import Meta, Struct
 from weft.bounded import BoundedDict
 from weft.documents.run import Statement
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic, network_of
-from weft.protocol.context import Context, require
+from weft.protocol.context import Context
 from weft.protocol.defence import Crowds, Informants, Sampler
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require
 from weft.protocol.wire import LIST_MAX, Counter, Message, Statements
 from weft.rules import cyclon as rules
 from weft.rules.draw import absorb, below, key_of, slots_in, stream_of, subset_mask
@@ -196,8 +196,7 @@ REJOIN = "rejoin"
 """The timer after which a peer asks again to be let in."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """View exchange, in the general overlay and in every topic overlay."""
 
     cycle_ms: Millis = 10_000  # measured: see docs/operating.md, what an idle peer costs

@@ -51,7 +51,6 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, ClassVar, Protocol, TypeAlias
 
@@ -67,8 +66,9 @@ from weft.documents.run import (
     vouched_run,
 )
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require, require_positive
+from weft.protocol.context import Context
 from weft.protocol.seam import SCHEMES, Millis, Scheme
+from weft.protocol.settings import Settings, require, require_positive
 from weft.protocol.wire import LIST_MAX, Counter, Message, OfTopic, Span, Spans
 from weft.rules.draw import MASK64, absorb
 from weft.rules.stretches import (
@@ -121,8 +121,7 @@ class Repair(Message, frozen=True, tag=28):
     runs: Annotated[list[Run], Meta(max_length=LIST_MAX)]
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """How events spread inside a topic, and how losses are repaired."""
 
     scheme: Scheme = "tree"

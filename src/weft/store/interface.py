@@ -13,7 +13,6 @@ down is told so (`reader.Reader.pruned`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -82,8 +81,7 @@ class Summary(Struct, frozen=True, gc=False):
     floor_ms: int = -1  # the latest time of what was pruned
 
 
-@dataclass(frozen=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """How much of a topic is kept; None: without limit."""
 
     age_ms: int | None = None

@@ -26,7 +26,7 @@ events that a stream lacks), `server` (answers other peers).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -49,15 +49,7 @@ from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Part, Proven, Run, Statement
 from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
-from weft.protocol.context import (
-    Arrived,
-    Commands,
-    Context,
-    Handlers,
-    LookupDone,
-    Timers,
-    require,
-)
+from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
 from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
@@ -86,6 +78,7 @@ from weft.protocol.seam import (
     Timer,
     TopicCommand,
 )
+from weft.protocol.settings import Settings, require
 from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
@@ -93,8 +86,7 @@ from weft.store.interface import Retention, Store
 from weft.store.reader import Since
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Events that stay (protocol/history)."""
 
     enabled: bool = False

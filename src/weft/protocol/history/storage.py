@@ -25,7 +25,6 @@ Invariant: each event handed in is in exactly one `Store` effect, in the order i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -33,16 +32,16 @@ from weft.bounded import BoundedDict
 from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.record import Record
 from weft.ids import GENERAL, Cid, PeerId, Topic
-from weft.protocol.context import Context, require
+from weft.protocol.context import Context
 from weft.protocol.seam import Millis, Prune, Store, Stored
+from weft.protocol.settings import Settings, require
 from weft.store.interface import Retention
 from weft.store.interface import Store as Library
 
 PRUNE = "history.prune"
 
 
-@dataclass(frozen=True)
-class Keep:
+class Keep(Settings):
     """How much of a topic's stream is kept; 0: without limit."""
 
     age_ms: Millis = 0  # guess: all of it, until the user says otherwise

@@ -14,12 +14,11 @@ peer; ranges that no lookup touched for an hour are looked into again (Kademlia,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.context import Commands, Context, Handlers, require
+from weft.protocol.context import Commands, Context, Handlers
 from weft.protocol.defence import Crowds
 from weft.protocol.kademlia import rpc
 from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Search, Searches, Seen
@@ -40,6 +39,7 @@ from weft.protocol.kademlia.rpc import (
 )
 from weft.protocol.kademlia.table import PLAIN, Entry, Place, Space, Table
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import common_prefix, in_bucket, location_of
 
@@ -59,8 +59,7 @@ _ENTER_MS = 500
 """guess: between knowing the first neighbour and the first lookup."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Kademlia: tables, lookups, records held for others."""
 
     enabled: bool = False

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from weft.documents.run import Proven
 from weft.ids import GENERAL, Contact, PeerId, Topic, peer_text
-from weft.protocol.context import Context, Handlers, LookupDone, Timers, require
+from weft.protocol.context import Context, Handlers, LookupDone, Timers
 from weft.protocol.delivery import Delivery
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
@@ -32,6 +31,7 @@ from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFami
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Millis, Scheme
+from weft.protocol.settings import Settings, require
 from weft.protocol.wire import LIST_MAX, Payload
 from weft.rules.multicast import is_cut_off, is_overdue
 
@@ -40,8 +40,7 @@ PulsarMessage: TypeAlias = Union[TreeJoin, TreeJoinReply, TreeFamily, TreeLeave,
 peers outside of the tree, as `RouteEvent`."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Multicast trees (protocol/pulsar)."""
 
     rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost

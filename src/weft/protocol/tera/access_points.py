@@ -29,7 +29,6 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
@@ -37,12 +36,13 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, OverlayId, PeerId, Topic, WirePeerId, WireTopic
-from weft.protocol.context import Context, Late, LookupDone, require, require_positive
+from weft.protocol.context import Context, Late, LookupDone
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import Advert, AdvertList, Cyclon
 from weft.protocol.publication import AVOID_MAX, KNOWN_MAX
 from weft.protocol.quota import Quota
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require, require_positive
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import tera as rules
 from weft.rules.draw import slots_in, stream_of, subset_mask
@@ -120,8 +120,7 @@ LOOKUP = "lookup"
 LOOKUP_LATE = "lookup.late"
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Subscription management, access point table, lookup, event management."""
 
     advertise_to: int = 5  # paper (D): neighbours that hear of a new subscription at once

@@ -28,13 +28,13 @@ is linked or asked, never both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, LinkDown, LinkUp, require, require_positive
+from weft.protocol.context import Context, LinkDown, LinkUp
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require, require_positive
 from weft.protocol.wire import Counter, Message
 from weft.rules import tree
 from weft.rules.capacity import LINKS_MOST, links_most
@@ -72,8 +72,7 @@ class LinkRelease(Message, frozen=True, tag=33):
     topic: WireTopic
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The small stable set of neighbours per topic that carries events."""
 
     wanted: int = 5  # measured: the smallest degree that kept 10^4 random graphs connected

@@ -12,15 +12,15 @@ run will reach it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require, require_positive
+from weft.protocol.context import Context
 from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require, require_positive
 from weft.protocol.wire import Counter, Message
 from weft.rules.collide import (
     members_at_first,
@@ -48,8 +48,7 @@ class SampleReply(Message, frozen=True, tag=9):
     round: Counter
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Sample & Collide."""
 
     collisions: int = 10  # guess: relative error about 1/sqrt(l)

@@ -36,7 +36,6 @@ walk of no further steps, which it answers itself; after two unanswered ones it 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, TypeAlias, Union
 
@@ -45,10 +44,11 @@ from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import Context, require
+from weft.protocol.context import Context
 from weft.protocol.liveness import topic_fingerprint
 from weft.protocol.membership import Cyclon
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require
 from weft.protocol.wire import LIST_MAX, Counter, Message
 from weft.rules import stan as rules
 from weft.rules import tree
@@ -111,8 +111,7 @@ class InLink(Message, frozen=True, tag=35):
 StanMessage: TypeAlias = Union[CollectWalk, CollectReply, AdoptMe, InLink]
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Which members a peer ranks first, alike in all its topics (protocol/tera/stan.py)."""
 
     enabled: bool = False  # measured: see docs/protocols/stan.md, what speaks against it so far

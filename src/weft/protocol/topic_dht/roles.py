@@ -39,18 +39,17 @@ no operations in the paper, and save locations only where a peer has more than s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
-from weft.protocol.context import require
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry, Place, Space
 from weft.protocol.seam import Millis
+from weft.protocol.settings import Settings, require
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix
 from weft.rules import roles as rules
@@ -165,8 +164,7 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 _SWITCHES = ("scheme", "gossip_mode", "packs", "view_percent")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """Settings of the topic-aware DHT. The paper names k, l, K and f and gives no values."""
 
     children_max: int = 8  # guess: k, per topic
@@ -255,16 +253,14 @@ TOPICS = Space(1, 2 * prefix.BITS, location)
 # --- state: what a peer is in a topic -------------------------------------------------------------
 
 
-@dataclass
-class ChildEntry:
+class ChildEntry(Struct):
     """A child as its parent knows it."""
 
     contact: Contact
     heard_ms: Millis
 
 
-@dataclass
-class Forwarder:
+class Forwarder(Struct):
     """The peer has a location in the topic: `place` is R_p(v), `children` C_p(v)."""
 
     place: Place
@@ -354,8 +350,7 @@ class Forwarder:
         return self.children[spots[rule(self.place.table.own, list(spots))]]
 
 
-@dataclass
-class Child:
+class Child(Struct):
     """The peer hangs on `parent`; `alternatives` is F_p(v)."""
 
     parent: Contact
@@ -402,8 +397,7 @@ class Child:
         return forwarder in (self.parent.peer, self.sought)
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(Struct, frozen=True):
     """An operation of another peer that this one accepted and that is not closed yet."""
 
     peer: PeerId
@@ -412,8 +406,7 @@ class Lock:
     until_ms: Millis
 
 
-@dataclass(frozen=True)
-class Invitation:
+class Invitation(Struct, frozen=True):
     """An operation that this peer was asked to initiate and could not yet."""
 
     sender: Contact
@@ -484,8 +477,7 @@ class Pace:
         return True
 
 
-@dataclass
-class Role:
+class Role(Struct):
     """All that a peer remembers of its part in one topic."""
 
     topic: Topic
