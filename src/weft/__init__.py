@@ -153,8 +153,8 @@ def __getattr__(name: str) -> object:
 
 
 def _keep_loaded() -> None:
-    """Let all that was loaded count as old: else the next search among young objects goes through all of
-    it, which takes 8 of 122 ms until a program's first event (measured)."""
+    """Let all that was loaded count as old: else the next search among young objects goes through
+    it, which takes 10 of 120 ms until a program's first event (measured)."""
     if gc.get_freeze_count() == 0:  # a program that froze its own objects wants them to stay so
         gc.freeze()
         gc.unfreeze()

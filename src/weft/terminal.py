@@ -9,15 +9,22 @@ pass through `printable` before they are shown or logged.
 from __future__ import annotations
 
 import re
+from functools import cache
 
-_OBEYED = re.compile(
+_OBEYED = (
     "[\\x00-\\x08\\x0a-\\x1f\\x7f-\\x9f"  # controls, but for the tabulator
     "\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"  # ends of lines, changes of direction
     "\\ud800-\\udfff]"  # halves of letters
 )
 
 
+@cache
+def _obeyed() -> re.Pattern[str]:
+    """Made when it is needed first, since most programs show no such text."""
+    return re.compile(_OBEYED)
+
+
 def printable(text: str) -> str:
     r"""A text in which what a terminal would obey is written out, as `\x1b[2J`; so one line stays
     one."""
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _obeyed().sub(lambda found: found[0].encode("unicode_escape").decode(), text)

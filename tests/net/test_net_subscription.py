@@ -16,7 +16,7 @@ from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Topic
 from weft.net.config import Network
 from weft.net.subscription import Subscription
-from weft.net.timers import shared_timers
+from weft.net.timers import Turns, shared_timers
 from weft.store.memory import MemoryStore
 
 
@@ -131,6 +131,28 @@ async def test_a_subscription_shows_the_topics_that_it_has() -> None:
         assert repr(sub) == "Subscription(no topics, 0 waiting)"
         await sub.close()
         assert repr(sub) == "Subscription(no topics, closed, 0 waiting)"
+
+
+async def test_only_a_reader_that_need_not_wait_gives_the_loop_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[Turns] = []
+    give = Turns.give
+
+    async def counted(turns: Turns) -> None:
+        given.append(turns)
+        await give(turns)
+
+    monkeypatch.setattr(Turns, "give", counted)
+    async with swarm(1) as (peer,):
+        sub = await peer.subscribe("/a")
+        reading = asyncio.create_task(anext(sub))
+        await turn()
+        await peer.publish("/a", b"1")
+        assert (await reading).payload == b"1" and given == []
+        await peer.publish("/a", b"2")
+        await until(lambda: len(sub) == 1)
+        assert (await anext(sub)).payload == b"2" and len(given) == 1
 
 
 class Silent:

@@ -153,10 +153,11 @@ class Proven:
     """A run that its publisher has signed; or one that came over its publisher's own connection,
     which vouches for it until its signature is verified (`is_signed`)."""
 
-    __slots__ = ("_signed", "digest", "root", "run", "size")
+    __slots__ = ("_signed", "digest", "last", "root", "run", "size")
 
     def __init__(self, run: Run, root: bytes, digest: bytes, size: int, signed: bool) -> None:
         self.run = run
+        self.last = run.last  # the number of its last event
         self.root = root
         self.digest = digest  # of its statement, which the next run names
         self.size = size  # bytes of all payloads

@@ -57,7 +57,7 @@ class Histogram:
         return list(zip(names, accumulate(self._counts), strict=True))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False, match_args=False)
 class Counters:
     """The driver's counters, all monotone. Frequent ones are plain attributes, rare ones are in
     dictionaries: faults by their kind, in `dialled` the dials by the message that they were made

@@ -293,7 +293,7 @@ class Subscription:
     async def __anext__(self) -> Notification:
         for note in self._notes:
             return note
-        if self._turns.due:
+        if self._runs and self._turns.due:  # else waiting gives the loop its turns
             await self._turns.give()
         if not self._runs:
             await self._wait_for_more()

@@ -250,7 +250,7 @@ class Life:
             at = bisect_right(self._starts, number) - 1
             if at >= 0:
                 held = self.held[self._starts[at]]
-                if number > held.run.last:
+                if number > held.proven.last:
                     return None
         return held
 
@@ -266,7 +266,7 @@ class Life:
         first = held.run.first
         self.held[first] = held
         insort(self._starts, first)
-        add_stretch(self._stretches, first, held.run.last)
+        add_stretch(self._stretches, first, held.proven.last)
         self._spans = None
 
     def release(self, held: Held) -> None:
@@ -309,8 +309,7 @@ class Life:
     @property
     def top(self) -> int:
         """The last number that the publisher is known to have used."""
-        newest = self.newest
-        return newest.run.last if isinstance(newest, Proven) else newest.last
+        return self.newest.last
 
     def statement(self) -> Statement:
         newest = self.newest
@@ -330,7 +329,7 @@ class Life:
             and not self.above
             and run.first == self.floor + 1
             and run.prev == self.newest_digest
-            and self.top == self.floor
+            and self.newest.last == self.floor
         )
 
     def take_word(self, first: int, now: Millis) -> None:
@@ -480,7 +479,7 @@ class Recent:
         run = proven.run
         first, last = run.first, run.last
         newest = life.newest
-        if isinstance(newest, Proven) and newest.run.last == first - 1:  # nearly always
+        if isinstance(newest, Proven) and newest.last == first - 1:  # nearly always
             return newest.statement() if newest.digest != run.prev else None
         known = life.held_in(first - 1, last + 1)
         inside = [held for held in known if held.run.last >= first and held.run.first <= last]
@@ -521,7 +520,7 @@ class Recent:
             life = self._new_life(key, now, proven, proven.digest)
         else:
             self.lives.move_to_end(key)
-        first, last = run.first, run.last
+        first, last = run.first, proven.last
         if proven.vouched:
             life.take_word(first, now)
         gaps = bool(life.above)
@@ -533,7 +532,7 @@ class Recent:
                 life.gap_since = now
             while len(life.above) > self._config.gaps_max:
                 self._close_lowest_gap(life)
-        if last >= life.top:
+        if last >= life.newest.last:
             life.note(proven, proven.digest, min(run.published_ms, wall_ms))
         if life.above or life.word_from:
             self._unsettled[key] = life

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from weft.rules.prefix import common_prefix
@@ -156,8 +155,7 @@ def heir(own: int, children: Sequence[int]) -> int:
 # --- random routing -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Region(Generic[Peer]):
+class Region(NamedTuple, Generic[Peer]):
     """All forwarders that share the first bits with a random target: a way to draw one uniformly.
 
     The forwarder closest to a random target is no such draw: on the way down the tree of prefixes

@@ -66,9 +66,9 @@ def add_stretch(stretches: list[Stretch], first: int, last: int) -> None:
     if at < len(stretches) and stretches[at][0] == last + 1:
         last = stretches.pop(at)[1]
     if at and stretches[at - 1][1] == first - 1:
-        at -= 1
-        first = stretches.pop(at)[0]
-    stretches.insert(at, (first, last))
+        stretches[at - 1] = (stretches[at - 1][0], last)
+    else:
+        stretches.insert(at, (first, last))
 
 
 def take_stretch(stretches: list[Stretch], first: int, last: int) -> None:
