@@ -26,6 +26,7 @@ GOALS = (
     Goal("fuzz_growth_percent", "fuzz", "% that a process grows meanwhile", most=10),
     Goal("copies_burst", "burst", "payload copies per delivery, all flat out", most=1.05),
     Goal("out_of_order_burst", "burst", "events out of order, all flat out", most=0),
+    Goal("frames_per_delivery", "topics", "frames per delivery, 1,000 topics", most=2.5),
     Goal("killed_in_time_percent", "killed", "% in 10 s, 18 of 22 processes killed", least=99),
     Goal("killed_at_end_percent", "killed", "% at the end, the same", least=100),
 )
