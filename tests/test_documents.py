@@ -15,6 +15,8 @@ import weft
 from processes import PATIENCE_SECONDS
 from weft import trace
 from weft.cli.main import COMMANDS
+from weft.documents.run import RUN_MAX
+from weft.net import congestion
 from weft.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +25,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.S | re.M)
+
+
+def parts(page: Path) -> set[str]:
+    """What the parts of a page are called in links to them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
@@ -61,6 +70,20 @@ def test_an_example_of_the_api_page_runs(example: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
+def test_the_api_page_names_every_error_that_is_exported() -> None:
+    _, listed = (ROOT / "docs" / "api.md").read_text().split("\n# Errors\n")
+    for name in weft.__all__:
+        one = getattr(weft, name)
+        if isinstance(one, type) and issubclass(one, weft.WeftError) and one is not weft.WeftError:
+            assert f"`{name}`" in listed, name
+
+
+def test_the_api_page_knows_how_much_may_be_on_its_way() -> None:
+    mib = congestion.WINDOW_BYTES >> 20
+    said = f"{congestion.WINDOW_RUNS} runs of up to {RUN_MAX} events, or {mib} MiB, of a topic"
+    assert said in (ROOT / "docs" / "api.md").read_text()
+
+
 def test_the_readme_opens_with_the_two_commands() -> None:
     (first, *_) = blocks(ROOT / "README.md", "sh")
     assert [line.split("#")[0].strip() for line in first.splitlines()] == [
@@ -73,7 +96,10 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         assert "://" not in target
-        assert (page.parent / target.partition("#")[0]).exists(), target
+        file, _, part = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.exists(), target
+        assert not part or part in parts(found), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
