@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -129,6 +131,42 @@ def test_every_room_has_its_line_in_the_architecture() -> None:
         name = f"{path.name}/" if path.is_dir() else path.name
         if path.suffix == ".py" or (path.is_dir() and path.name != "__pycache__"):
             assert f"| `{name}` |" in text, name
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_event_goes_the_way_that_the_architecture_tells(
+    stored: bool, tmp_path: Path
+) -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text().split("## How an event flows")[1]
+    tables = page.split("## Words")[0].split("\n\n| step | file |\n")[1:]
+    told, more = (re.findall(r"\| `([\w/]+\.py)` \|$", table, re.M) for table in tables)
+    assert (len(told), len(more)) == (14, 6)
+    source = f"{ROOT / 'src' / 'weft'}{os.sep}"
+    visited: set[str] = set()
+
+    def note(frame: FrameType, what: str, _: object) -> None:
+        if what == "call" and frame.f_code.co_filename.startswith(source):
+            visited.add(frame.f_code.co_filename.removeprefix(source))
+
+    stores = [tmp_path / name if stored else None for name in ("a.db", "b.db")]
+    threading.setprofile(note)  # of threads that begin from now on, such as the stores'
+    try:
+        async with (
+            weft.Peer.open(store=stores[0]) as alice,
+            weft.Peer.open(store=stores[1], join=alice.address) as bob,
+        ):
+            await alice.subscribe("/x")
+            events = await bob.subscribe("/x")
+            await alice.publish("/x", "the first one enters the topic", confirm="taken")
+            await anext(events)
+            visited.clear()
+            sys.setprofile(note)
+            await alice.publish("/x", "hello")
+            assert (await anext(events)).payload == b"hello"
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert {*told, *(more if stored else ())} <= visited
 
 
 def test_every_dependency_has_its_reason() -> None:
