@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -198,6 +199,24 @@ def namesakes(house: House) -> Iterator[str]:
         if key in seen:
             yield f"{module.name} and {seen[key]}"
         seen[key] = module.name
+
+
+def cycles(house: House) -> Iterator[str]:
+    """Modules that import each other, also from within functions; types alone may."""
+    imports: dict[str, set[str]] = {}
+    for module in house.modules.values():
+        for_types = {
+            id(inner)
+            for node in module.nodes
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        others = [node for node in module.nodes if id(node) not in for_types]
+        imports[module.name] = {*_imported(others)} & house.modules.keys() - {module.name}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        yield " → ".join(reversed(error.args[1]))
 
 
 # --- one writer -------------------------------------------------------------------------------
@@ -634,6 +653,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     misfits,
     gerunds,
     namesakes,
+    cycles,
     foreign_writes,
     counters_read,
     unused,
@@ -695,6 +715,13 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     (misfits, {"src/weft/protocol/tera/a.py": "x = 1\n" * 200}),
     (gerunds, {"src/weft/net/waiting.py": ""}),
     (namesakes, {"src/weft/net/x/a.py": "", "src/weft/net/y/a.py": ""}),
+    (
+        cycles,
+        {
+            "src/weft/net/a.py": "import weft.net.b\n",
+            "src/weft/net/b.py": "def b():\n    from weft.net import a\n",
+        },
+    ),
     (namesakes, {"src/weft/net/x/_a.py": "", "src/weft/net/a.py": ""}),
     (
         foreign_writes,
