@@ -25,7 +25,7 @@ from weft.engine.core.draws import below
 from weft.engine.core.jit import compiled, u64
 from weft.engine.core.layout import ROW_BYTES, get_id, prefetch_row, set_id
 from weft.engine.core.vector import taken_on_trust
-from weft.engine.data.workload import spread, uniform_sizes
+from weft.engine.data.memberships import spread, uniform_sizes
 from weft.engine.tera.cyclon import Cycle, Overlay, Span, cycle_fast, overlay_keys, random_overlay
 from weft.engine.tera.topics import random_topics
 from weft.rules.draw import mix

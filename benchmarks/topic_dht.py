@@ -27,8 +27,8 @@ from weft.engine.topic_dht.crash import Crash, survivors
 from weft.engine.topic_dht.roles import Roles, settled
 from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
+from weft.lab.memberships import memberships_of
 from weft.lab.progress import Progress
-from weft.lab.simulation import workload
 from weft.lab.tadht import Net, lose_roots, topic_of
 from weft.protocol.topic_dht.roles import Config as Settings
 
@@ -133,7 +133,7 @@ def crash_over_arrays(roles: Roles, seed: int) -> dict[str, Any]:
 
 
 def over_arrays(shape: Shape, seed: int) -> dict[str, Any]:
-    held = workload(shape, seed)
+    held = memberships_of(shape, seed)
     begun = time.process_time()
     roles = settled(held, places_of(held.peers, seed), _K, seed)
     figures = {
@@ -156,7 +156,7 @@ def with_machines(shape: Shape, seed: int) -> dict[str, Any]:
     begun = time.process_time()
     settings = Settings()
     net = Net(seed, shape["peers"], settings)
-    net.subscribe_all(workload(shape, seed))
+    net.subscribe_all(memberships_of(shape, seed))
     net.run(2 * settings.period_ms)
     joined = net.settle()
     rounds, excess, missed = Rounds(), 0, 0

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -15,6 +17,8 @@ import weft
 from processes import PATIENCE_SECONDS
 from weft import trace
 from weft.cli.main import COMMANDS
+from weft.documents.run import RUN_MAX
+from weft.net import congestion
 from weft.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +27,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 def blocks(path: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.S | re.M)
+
+
+def parts(page: Path) -> set[str]:
+    """What the parts of a page are called in links to them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
@@ -61,6 +72,20 @@ def test_an_example_of_the_api_page_runs(example: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
+def test_the_api_page_names_every_error_that_is_exported() -> None:
+    _, listed = (ROOT / "docs" / "api.md").read_text().split("\n# Errors\n")
+    for name in weft.__all__:
+        one = getattr(weft, name)
+        if isinstance(one, type) and issubclass(one, weft.WeftError) and one is not weft.WeftError:
+            assert f"`{name}`" in listed, name
+
+
+def test_the_api_page_knows_how_much_may_be_on_its_way() -> None:
+    mib = congestion.WINDOW_BYTES >> 20
+    said = f"{congestion.WINDOW_RUNS} runs of up to {RUN_MAX} events, or {mib} MiB, of a topic"
+    assert said in (ROOT / "docs" / "api.md").read_text()
+
+
 def test_the_readme_opens_with_the_two_commands() -> None:
     (first, *_) = blocks(ROOT / "README.md", "sh")
     assert [line.split("#")[0].strip() for line in first.splitlines()] == [
@@ -73,7 +98,10 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         assert "://" not in target
-        assert (page.parent / target.partition("#")[0]).exists(), target
+        file, _, part = target.partition("#")
+        found = page.parent / file if file else page
+        assert found.exists(), target
+        assert not part or part in parts(found), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -103,6 +131,42 @@ def test_every_room_has_its_line_in_the_architecture() -> None:
         name = f"{path.name}/" if path.is_dir() else path.name
         if path.suffix == ".py" or (path.is_dir() and path.name != "__pycache__"):
             assert f"| `{name}` |" in text, name
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_event_goes_the_way_that_the_architecture_tells(
+    stored: bool, tmp_path: Path
+) -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text().split("## How an event flows")[1]
+    tables = page.split("## Words")[0].split("\n\n| step | file |\n")[1:]
+    told, more = (re.findall(r"\| `([\w/]+\.py)` \|$", table, re.M) for table in tables)
+    assert (len(told), len(more)) == (14, 6)
+    source = f"{ROOT / 'src' / 'weft'}{os.sep}"
+    visited: set[str] = set()
+
+    def note(frame: FrameType, what: str, _: object) -> None:
+        if what == "call" and frame.f_code.co_filename.startswith(source):
+            visited.add(frame.f_code.co_filename.removeprefix(source))
+
+    stores = [tmp_path / name if stored else None for name in ("a.db", "b.db")]
+    threading.setprofile(note)  # of threads that begin from now on, such as the stores'
+    try:
+        async with (
+            weft.Peer.open(store=stores[0]) as alice,
+            weft.Peer.open(store=stores[1], join=alice.address) as bob,
+        ):
+            await alice.subscribe("/x")
+            events = await bob.subscribe("/x")
+            await alice.publish("/x", "the first one enters the topic", confirm="taken")
+            await anext(events)
+            visited.clear()
+            sys.setprofile(note)
+            await alice.publish("/x", "hello")
+            assert (await anext(events)).payload == b"hello"
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert {*told, *(more if stored else ())} <= visited
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -132,6 +133,13 @@ class House:
         files = sorted((self.root / "tests").rglob("*.py"))
         return [Module(path, path.stem, path.read_text()) for path in files]
 
+    @cached_property
+    def beside(self) -> list[Module]:
+        """Benchmarks and examples."""
+        folders = (self.root / name for name in ("benchmarks", "examples"))
+        files = (path for folder in folders for path in sorted(folder.rglob("*.py")))
+        return [Module(path, path.stem, path.read_text()) for path in files]
+
     def importers(self) -> dict[str, set[str]]:
         """Which modules import each module."""
         found: dict[str, set[str]] = {name: set() for name in self.modules}
@@ -178,18 +186,37 @@ def gerunds(house: House) -> Iterator[str]:
 
 
 def namesakes(house: House) -> Iterator[str]:
-    """Within a room and the rooms below it, a module's name stands once."""
+    """Within a room and the rooms below it, a module's name stands once, with or without an
+    underscore before it."""
     seen: dict[tuple[str, str], str] = {}
     for module in house.modules.values():
         if module.path.name == "__init__.py" or not module.room:
             continue
-        base = module.name.rsplit(".", 1)[-1]
+        base = module.name.rsplit(".", 1)[-1].lstrip("_")
         if module.name.split(".")[-2] == base:
             continue  # the front of a room is called as the room is
         key = (module.room, base)
         if key in seen:
             yield f"{module.name} and {seen[key]}"
         seen[key] = module.name
+
+
+def cycles(house: House) -> Iterator[str]:
+    """Modules that import each other, also from within functions; types alone may."""
+    imports: dict[str, set[str]] = {}
+    for module in house.modules.values():
+        for_types = {
+            id(inner)
+            for node in module.nodes
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        others = [node for node in module.nodes if id(node) not in for_types]
+        imports[module.name] = {*_imported(others)} & house.modules.keys() - {module.name}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        yield " → ".join(reversed(error.args[1]))
 
 
 # --- one writer -------------------------------------------------------------------------------
@@ -223,7 +250,28 @@ def _containers(nodes: list[ast.AST]) -> set[str]:
     }
 
 
-def _written(node: ast.AST) -> tuple[ast.Attribute | None, bool]:
+def _shortened(nodes: list[ast.AST]) -> dict[int, ast.Attribute]:
+    """Local names that stand for an attribute of an object: where they stand, and what for."""
+    found: dict[int, ast.Attribute] = {}
+    for function in nodes:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = list(ast.walk(function))
+        meant = {
+            target.id: node.value
+            for node in inside
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        names = (node for node in inside if isinstance(node, ast.Name) and node.id in meant)
+        found |= {id(node): meant[node.id] for node in names} if meant else {}
+    return found
+
+
+def _written(
+    node: ast.AST, shortened: dict[int, ast.Attribute]
+) -> tuple[ast.Attribute | None, bool]:
     """The attribute that a node writes, and whether it is bound anew; else what it holds is
     changed."""
     if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
@@ -236,10 +284,11 @@ def _written(node: ast.AST) -> tuple[ast.Attribute | None, bool]:
         held = node.func.value if node.func.attr in MUTATORS and is_set else None
     while isinstance(held, ast.Subscript):
         held = held.value
+    held = shortened.get(id(held), held)
     return (held if isinstance(held, ast.Attribute) else None), False
 
 
-def _writes_to_arguments(nodes: list[ast.AST]) -> set[int]:
+def _writes_to_arguments(nodes: list[ast.AST], shortened: dict[int, ast.Attribute]) -> set[int]:
     """Nodes that write to an argument whose annotation names a class of another module."""
     imported = {
         alias.asname or alias.name
@@ -258,7 +307,7 @@ def _writes_to_arguments(nodes: list[ast.AST]) -> set[int]:
             if one.annotation and set(re.findall(r"^\w+", ast.unparse(one.annotation))) & imported
         }
         for node in ast.walk(function) if foreign else ():
-            target, _ = _written(node)
+            target, _ = _written(node, shortened)
             if target is not None and ast.unparse(target.value) in foreign:
                 found.add(id(node))
     return found
@@ -273,13 +322,14 @@ def foreign_writes(house: House) -> Iterator[str]:
     holding = {name: _containers(module.nodes) for name, module in house.modules.items()}
     containers = set().union(*holding.values()) if holding else set()
     for module in house.modules.values():
-        certain = _writes_to_arguments(module.nodes)
+        shortened = _shortened(module.nodes)
+        certain = _writes_to_arguments(module.nodes, shortened)
         for node in module.nodes:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in BY_NAME:
                 if module.name != "weft.lab.defect":  # which is there to plant defects
                     yield f"{module.name}:{node.lineno} {ast.unparse(node)}"
                 continue
-            target, bound = _written(node)
+            target, bound = _written(node, shortened)
             if target is None or target.attr in MAILBOXES:
                 continue
             if ast.unparse(target.value) in ("self", "cls", *ARGPARSE):
@@ -383,6 +433,67 @@ def unused(house: House) -> Iterator[str]:
                 continue
             if used[name] <= _used(list(ast.walk(node)))[name]:
                 yield f"{module.name}:{node.lineno} {name}"
+
+
+def unread_parameters(house: House) -> Iterator[str]:
+    """Parameters that functions do not read, and options that no call gives. Left out is what may
+    have to be so: methods that have namesakes, which may be overridden, and functions that are
+    passed on or decorated, which are called as others want."""
+    users = [*house.modules.values(), *house.tests, *house.beside]
+    defined: Counter[str] = Counter()
+    passed_on: set[str] = set()
+    calls: dict[str, list[ast.Call]] = {}
+    for module in users:
+        called = {id(node.func) for node in module.nodes if isinstance(node, ast.Call)}
+        for node in module.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined[node.name] += 1
+            elif isinstance(node, ast.Call):
+                calls.setdefault(_name(node.func), []).append(node)
+            elif isinstance(node, ast.Name | ast.Attribute) and id(node) not in called:
+                passed_on.add(_name(node))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                passed_on.update(re.findall(r"\w+", node.value) if len(node.value) < 200 else ())
+    for module in house.modules.values():
+        for node in module.nodes:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
+                continue
+            if isinstance(node.body[-1], ast.Expr) and ast.unparse(node.body[-1]) == "...":
+                continue  # of a `typing.Protocol`
+            if node.name in passed_on or defined[node.name] > 1 or node.name.startswith("__"):
+                continue
+            read = {one.id for part in node.body for one in ast.walk(part) if _is_read(one)}
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            unread = [one.arg for one in arguments if one.arg not in {*read, "self", "cls"}]
+            options = _options(node)
+            given = {
+                name
+                for call in calls.get(node.name, ())
+                for name, place in options.items()
+                if len(call.args) > place
+                or any(isinstance(one, ast.Starred) for one in call.args)
+                or any(one.arg in (None, name) for one in call.keywords)
+            }
+            for name in [*unread, *(one for one in options if one not in given)]:
+                yield f"{module.name}:{node.lineno} {node.name}({name})"
+
+
+def _name(node: ast.AST) -> str:
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def _is_read(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def _options(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, int]:
+    """The parameters with defaults, and after how many others each may be given without a name."""
+    arguments = function.args
+    names = [one.arg for one in arguments.args if one.arg not in ("self", "cls")]
+    first = len(names) - len(arguments.defaults)
+    found = {name: place for place, name in enumerate(names) if place >= first}
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return found | {one.arg: len(names) for one, default in keywords if default is not None}
 
 
 def unread_settings(house: House) -> Iterator[str]:
@@ -542,9 +653,11 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     misfits,
     gerunds,
     namesakes,
+    cycles,
     foreign_writes,
     counters_read,
     unused,
+    unread_parameters,
     unread_settings,
     missing_paths,
     empty_texts,
@@ -603,6 +716,14 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     (gerunds, {"src/weft/net/waiting.py": ""}),
     (namesakes, {"src/weft/net/x/a.py": "", "src/weft/net/y/a.py": ""}),
     (
+        cycles,
+        {
+            "src/weft/net/a.py": "import weft.net.b\n",
+            "src/weft/net/b.py": "def b():\n    from weft.net import a\n",
+        },
+    ),
+    (namesakes, {"src/weft/net/x/_a.py": "", "src/weft/net/a.py": ""}),
+    (
         foreign_writes,
         {
             "src/weft/net/a.py": "class A:\n    def __init__(self):\n        self.flag = 1\n",
@@ -622,6 +743,7 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "def b(a):\n    del a.flag",
             "def b(a):\n    a.held.append(2)",
             "def b(a):\n    a.of[1][2] = 3",
+            "def b(a):\n    short = a.held\n    short.append(2)",
             "def b(a):\n    del a.of[1]",
             "class B:\n    flag: int\n\n    def b(self, a: A):\n        a.flag = 2",
             "class B:\n    held: list\n\n    def b(self, a: A | None):\n        a.held.clear()",
@@ -648,6 +770,8 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "benchmarks/b.py": "from weft.net.a import a\n",
         },
     ),
+    (unread_parameters, {"src/weft/net/a.py": "def a(b):\n    return 1\n\n\na(2)\n"}),
+    (unread_parameters, {"src/weft/net/a.py": "def a(b, c=1):\n    return b + c\n\n\na(2)\n"}),
     (unread_settings, {"src/weft/net/a.py": "class AConfig:\n    forgotten_ms: int = 1\n"}),
     (missing_paths, {"docs/a.md": "see `net/gone/away.py`"}),
     (missing_paths, {"docs/a.md": "see `packaging/gone.toml`"}),

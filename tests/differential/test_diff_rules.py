@@ -11,7 +11,7 @@ from views import View, from_rows, overlays, to_rows
 from weft.engine.core import draws
 from weft.engine.core.jit import i64, part, u64
 from weft.engine.core.vector import LANES
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.stan import kernel, views
 from weft.engine.tera.access_points import empty_tables, receive_adverts
 from weft.engine.tera.cyclon import (

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from weft.engine.core.arrays import Numbers, Reals
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 
 
 def most_popular(held: Memberships, wanted: int) -> Numbers:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from frames import frame
 from weft.engine.core.arrays import RECEIVED, SENT, no_loads
-from weft.engine.data.workload import spread, zipf_sizes
+from weft.engine.data.memberships import spread, zipf_sizes
 from weft.engine.tera.events import Events, EventTrace, peer_of
 from weft.engine.tera.world import WorldSettings, build
 from weft.ids import peer_text

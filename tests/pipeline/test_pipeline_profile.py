@@ -14,8 +14,8 @@ from correlation_reference import correlations as matrix_of
 from correlation_reference import most_popular
 from weft.engine.data.correlation import shuffled
 from weft.engine.data.grid import Grid, draw_grid
+from weft.engine.data.memberships import Memberships, memberships
 from weft.engine.data.powerlaw import fit
-from weft.engine.data.workload import Memberships, memberships
 from weft.pipeline import profile
 from weft.pipeline.memberships import grid_memberships, held
 from weft.pipeline.profile import (

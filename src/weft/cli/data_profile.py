@@ -29,7 +29,8 @@ weft data profile lake
 weft data profile lake --universe seeds-100 --out out/profile
 weft data profile lake --least 30 --shuffles 10
 """
-WEIGHTS = (3.0, 1.0, 6.0, 2.0)  # guess
+WEIGHTS = (3.0, 1.0, 6.0, 2.0)
+"""guess: how long the steps of a profile take, one beside the other, for the bar."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         if sizes[-1] > lake.rows("topics"):
             raise Problem(f"{sizes[-1]} seeds, but {args.lake} has {lake.rows('topics')} topics")
         print("weft: starting Spark", file=sys.stderr)
-        weights = [2.0, 3.0, *([2.0] * len(sizes))]  # guess
+        weights = [2.0, 3.0, *([2.0] * len(sizes))]  # guess: of the steps, for the bar
         with session(args, "data universe") as spark, Steps(spark, weights) as steps:
             made = make(
                 spark,

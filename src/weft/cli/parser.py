@@ -24,9 +24,9 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` with short errors and a guess at what was meant."""
 
     def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: None = None
+        self, args: Sequence[str] | None = None
     ) -> argparse.Namespace:
-        found, unknown = self.parse_known_args(args, namespace)
+        found, unknown = self.parse_known_args(args)
         for word in unknown:
             if word.startswith("-"):
                 option = word.partition("=")[0]

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     head = ["A", "memory", "K", *(f"r={walks}: cycles, messages" for walks in args.walks)]
     print(f"{args.topics} topics, lookups that succeed with probability {args.success:g}:\n")
-    print(table(head, [_cells(args, row) for row in rows]))
+    print(table(head, list(map(_cells, rows))))
     return 0
 
 
@@ -103,7 +103,7 @@ def _row(args: argparse.Namespace, size: int) -> dict[str, object]:
     }
 
 
-def _cells(args: argparse.Namespace, row: dict[str, object]) -> list[str]:
+def _cells(row: dict[str, object]) -> list[str]:
     walks = row["walks"]
     assert isinstance(walks, list)
     each = [f"{item['cycles_most']}, {item['messages_mean']:.1f}" for item in walks]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from weft.engine.data.workload import Memberships, memberships
+from weft.engine.data.memberships import Memberships, memberships
 from weft.engine.stan import overlays as engine
 from weft.engine.stan.overlays import Config, Outcome, Sizes
 

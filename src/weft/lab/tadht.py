@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.data.memberships import Memberships, topic_name
 from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Params
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.protocol import messages as m
 from weft.protocol.config import Config, TopicDht
 from weft.protocol.topic_dht.events import Cast
@@ -180,7 +180,7 @@ def settled_net(params: Params, seed: int, settings: TopicDht) -> Net:
     """A network whose peers have subscribed as the parameters say, and have found their roles."""
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions)
-    net.subscribe_all(workload(params, seed))
+    net.subscribe_all(memberships_of(params, seed))
     net.run(2 * settings.period_ms)
     net.settle()
     return net

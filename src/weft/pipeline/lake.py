@@ -405,7 +405,7 @@ def drafted(place: Address) -> Iterator[Draft]:
                 yield draft
             finally:
                 draft.discard()
-                _sweep(location, base)
+                _sweep(location)
     finally:
         if new and location.is_local and location.exists() and not location.names():
             location.local.rmdir()
@@ -416,7 +416,7 @@ def _is_own(name: str) -> bool:
     return name.startswith(_STAGING) or name in (*SHAPES, VERSIONS)
 
 
-def _sweep(place: Location, base: Version) -> None:
+def _sweep(place: Location) -> None:
     """Remove what killed runs left, where no other run can be at work; and empty folders."""
     if not place.is_local:
         return

@@ -173,11 +173,6 @@ class Location:
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)
 
-    def read(self) -> bytes:
-        system, path = self.opened()
-        with system.open_input_stream(path) as file:
-            return bytes(file.read())
-
     def write(self, content: bytes) -> None:
         """Write a small file of text; it is there whole, or as it was."""
         if self.is_local:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import offsets_of
 from weft.engine.data.grid import Grid, draw_grid
-from weft.engine.data.workload import Memberships, memberships
+from weft.engine.data.memberships import Memberships, memberships
 from weft.pipeline.lake import Version, drafted
 from weft.pipeline.location import Location
 from weft.pipeline.schemas import MEMBERSHIP, WHOLE, columns, selected

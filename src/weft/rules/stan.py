@@ -156,10 +156,10 @@ def adopts(adopted: int, wanted: int, found: bool = True) -> bool:
     return found and adopted < max(1, wanted // ADOPTED_PART)
 
 
-def view_size(members: int, connected_with: float = CONNECTED_WITH) -> int:
-    """How many random neighbours connect an overlay with this probability: ln n + c, where
+def view_size(members: int) -> int:
+    """How many random neighbours connect an overlay with `CONNECTED_WITH`: ln n + c, where
     e^(−e^(−c)) is the probability (Kermarrec, Massoulié, Ganesh 2003); c = 4.6 for 0.99."""
     if members <= 1:
         return 0
-    constant = -math.log(-math.log(connected_with))
+    constant = -math.log(-math.log(CONNECTED_WITH))
     return min(members - 1, math.ceil(math.log(members) + constant))

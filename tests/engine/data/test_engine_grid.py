@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.engine.data.grid import LIVEJOURNAL_SIZED, Grid, PowerLaw, draw_grid
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.rules.draw import absorb, stream_of
 from weft.rules.stan import kept, view_size, weight
 

@@ -10,8 +10,8 @@ from correlation_reference import correlations, most_popular
 from weft.engine.core.arrays import Array
 from weft.engine.data.correlation import shuffled
 from weft.engine.data.grid import Grid, PowerLaw, draw_grid
+from weft.engine.data.memberships import Memberships, memberships, spread
 from weft.engine.data.powerlaw import distance_of, exponent_of, fit
-from weft.engine.data.workload import Memberships, memberships, spread
 
 
 def counted(data: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from stan_kit import views_of
 from weft.engine.data.grid import Grid, draw_grid
-from weft.engine.data.workload import memberships
+from weft.engine.data.memberships import memberships
 from weft.engine.stan import overlays as stan
 from weft.engine.stan.fitness import clustering, diameter, fitness
 from weft.engine.stan.overlays import IDEAL, Config, Overlays, fewest

@@ -10,7 +10,7 @@ from benchmarks.graph import Shape, indegrees, random_shape, shape
 from scipy.stats import ks_2samp
 
 from weft.engine.core.layout import ROW_BYTES, empty_rows, random_rows
-from weft.engine.data.workload import spread, uniform_sizes
+from weft.engine.data.memberships import spread, uniform_sizes
 from weft.engine.tera.cyclon import Overlay, random_overlay
 from weft.engine.tera.topics import random_topics
 

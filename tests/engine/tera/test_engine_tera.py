@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.engine.core.draws import random_peers
-from weft.engine.data.workload import Memberships, spread, uniform_sizes
+from weft.engine.data.memberships import Memberships, spread, uniform_sizes
 from weft.engine.tera.access_points import (
     NOT_FOUND,
     empty_tables,

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.graph import indegrees
 
 from weft.engine.core.layout import random_rows
-from weft.engine.data.workload import spread
+from weft.engine.data.memberships import spread
 from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.cyclon import join
 from weft.engine.tera.lookup import Lookups

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from topic_dht_reference import BITS, Network
 from weft.engine.core.arrays import jain, offsets_of
-from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
+from weft.engine.data.memberships import Memberships, memberships, spread, zipf_sizes
 from weft.engine.topic_dht.roles import (
     ABSENT,
     CHOICES,

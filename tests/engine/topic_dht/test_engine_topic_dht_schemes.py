@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.engine.core.arrays import jain
-from weft.engine.data.workload import spread, zipf_sizes
+from weft.engine.data.memberships import spread, zipf_sizes
 from weft.engine.topic_dht.crash import ALTERNATIVES, Children, Crash, remember, survivors
 from weft.engine.topic_dht.roles import ABSENT, FORWARDS, Roles, subscribed
 from weft.engine.topic_dht.schemes import (

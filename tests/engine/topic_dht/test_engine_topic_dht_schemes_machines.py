@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.data.workload import Memberships, memberships, spread, zipf_sizes
+from weft.engine.data.memberships import Memberships, memberships, spread, zipf_sizes
 from weft.engine.topic_dht.roles import (
     FORWARDS,
     Roles,

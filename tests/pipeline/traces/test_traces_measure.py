@@ -14,7 +14,7 @@ from benchmarks.pipeline.trace_recount import recount
 from pyspark.sql import SparkSession
 
 from weft.engine.core.draws import random_peers
-from weft.engine.data.workload import spread, zipf_sizes
+from weft.engine.data.memberships import spread, zipf_sizes
 from weft.engine.tera.events import Events, EventTrace
 from weft.engine.tera.world import WorldSettings, build
 from weft.pipeline import tables

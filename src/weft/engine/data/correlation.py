@@ -13,7 +13,7 @@ import numpy as np
 from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.draws import absorb, base_key, below
 from weft.engine.core.jit import Bits, compiled, i64, part, u64
-from weft.engine.data.workload import Memberships, memberships
+from weft.engine.data.memberships import Memberships, memberships
 from weft.rules.draw import stream_of
 
 SWAPS_PER_MEMBERSHIP = 10

@@ -21,7 +21,7 @@ import numpy as np
 from weft.engine.core.arrays import Ids, Numbers, Reals, offsets_of
 from weft.engine.core.draws import absorb, base_key, fraction_of, uniforms
 from weft.engine.core.jit import Bits, compiled, i64
-from weft.engine.data.workload import Memberships, memberships
+from weft.engine.data.memberships import Memberships, memberships
 from weft.rules.draw import stream_of
 
 _CELL_HOLDS = 2.0  # guess: identifiers per cell of the search; any small number does

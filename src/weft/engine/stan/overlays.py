@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.engine.core.arrays import Array, Ids, Numbers, offsets_of
 from weft.engine.core.jit import compiled, part
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.stan import scamp as membership
 from weft.engine.stan.kernel import Options, Topic, Wanted, ideal_topic, run_topic
 from weft.engine.stan.views import (

@@ -24,7 +24,7 @@ from weft.engine.core.draws import absorb, base_key, below, domain_bits, scrambl
 from weft.engine.core.jit import ONE, Bits, compiled, i64, part, shared, u64
 from weft.engine.core.layout import Rows, get_count, get_id
 from weft.engine.core.vector import trailing_zeros
-from weft.engine.data.workload import Memberships, membership_of
+from weft.engine.data.memberships import Memberships, membership_of
 from weft.engine.tera.cyclon import Cycle, blank_letters, forced_exchange
 from weft.rules.draw import stream_of
 from weft.rules.tera import admits, evicted_slot, surviving

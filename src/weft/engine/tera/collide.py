@@ -18,7 +18,7 @@ from weft.engine.core.arrays import Numbers
 from weft.engine.core.draws import absorb, base_key, below
 from weft.engine.core.jit import Bits, compiled, i64
 from weft.engine.core.layout import Rows, get_count, get_id
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.tera.topics import Topics
 from weft.rules import collide as rules
 from weft.rules.draw import below as rules_below

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.draws import random_peers
-from weft.engine.data.workload import memberships, spread
+from weft.engine.data.memberships import memberships, spread
 from weft.engine.tera.access_points import NOT_FOUND, adverts
 from weft.engine.tera.cyclon import Overlay, random_overlay
 from weft.engine.tera.events import Events, Totals

@@ -20,7 +20,7 @@ from weft import trace
 from weft.documents.run import Event
 from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.jit import compiled
-from weft.engine.data.workload import Memberships, membership_of, topic_name
+from weft.engine.data.memberships import Memberships, membership_of, topic_name
 from weft.engine.tera.access_points import NOT_FOUND, Tables, find
 from weft.engine.tera.flood import Flood
 from weft.engine.tera.lookup import Lookups

@@ -20,7 +20,7 @@ from weft.engine.core.draws import absorb, base_key, below, subset_mask
 from weft.engine.core.jit import ONE, Bits, compiled, i64, part, u64
 from weft.engine.core.layout import Rows, get_count, get_id
 from weft.engine.core.vector import trailing_zeros
-from weft.engine.data.workload import Memberships, membership_of
+from weft.engine.data.memberships import Memberships, membership_of
 from weft.engine.tera.access_points import (
     NOT_FOUND,
     Settled,

@@ -24,7 +24,7 @@ from weft.engine.core.layout import (
     get_count,
     get_id,
 )
-from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.data.memberships import Memberships, topic_name
 from weft.engine.tera.cyclon import (
     FAST_SHUFFLE,
     FAST_VIEW,

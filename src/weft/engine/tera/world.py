@@ -43,7 +43,7 @@ from weft.engine.core.arrays import (
 )
 from weft.engine.core.draws import base_key, random_peers
 from weft.engine.core.layout import Rows, empty_rows, random_rows
-from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.data.memberships import Memberships, topic_name
 from weft.engine.tera.access_points import (
     NOT_FOUND,
     Adverts,

@@ -21,7 +21,7 @@ import numpy as np
 from weft.engine.core.arrays import Ids, Numbers, Words, offsets_of
 from weft.engine.core.draws import base_key, keyed
 from weft.engine.core.jit import compiled, i64, part, shared
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.topic_dht.space import affected, closest, lower
 from weft.rules.draw import stream_of
 from weft.rules.roles import (

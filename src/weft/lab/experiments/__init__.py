@@ -35,11 +35,7 @@ class UnknownExperiment(Exception):
 def names_by_file() -> dict[str, tuple[str, ...]]:
     """The names of the experiments in each file, in the order of the files' names."""
     files = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {
-        file: SEVERAL.get(file, (file.replace("_", "-"),))
-        for file in files
-        if not file.startswith("_")
-    }
+    return {file: SEVERAL.get(file, (file.replace("_", "-"),)) for file in files}
 
 
 def names() -> list[str]:

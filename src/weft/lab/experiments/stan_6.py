@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
-from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.data.memberships import Memberships, topic_name
 from weft.engine.stan import overlays as stan
 from weft.ids import PeerId, Topic
 from weft.lab import ground

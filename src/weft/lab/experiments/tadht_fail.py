@@ -37,7 +37,7 @@ from weft.lab.defect import Defect, Function, left_out, lost
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, look, means, panels, table
 from weft.lab.measures import at_least, at_most, each, reasons, texts, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.lab.tadht import Net, lose_members, lose_roots, settled_net
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
@@ -143,7 +143,7 @@ def _misplaced(net: Net) -> int:
 
 def stabilise_arrays(params: Params, seed: int) -> Columns:
     """One row."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
@@ -152,7 +152,7 @@ def stabilise_arrays(params: Params, seed: int) -> Columns:
 
 def lose_arrays(params: Params, seed: int, crashed: Crashed) -> Columns:
     """One row per event."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     found: dict[bool, list[Outcome]] = {}
     for mended in (False, True):

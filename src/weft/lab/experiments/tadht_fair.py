@@ -15,15 +15,14 @@ from pyspark.sql import functions as F
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import LINKS, SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
-from weft.lab import ground
+from weft.lab import ground, schemes
 from weft.lab.counted import COUNTS, Count, loads_of, rows_of
 from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_messages import K, modes_of
 from weft.lab.figures import Figure, colour, panels, table
 from weft.lab.measures import at_least, each, reasons, texts, truths, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.protocol.delivery import DELIVER_MESSAGE
@@ -57,7 +56,7 @@ def points(size: Size) -> list[Params]:
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: of each peer the copies it sent, and the events it received (`lab/counted.py`)."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     roles = settled(held, places_of(held.peers, seed), params["k"], seed)
     events = Events(roles, params["scheme"], seed, params["mode"], params["links"])
     missed = 0
@@ -97,7 +96,7 @@ ONE_LINK = ", one link per level"
 SINGLE = ", one publisher in a topic"
 
 
-JUDGED = [f"{name}{single}" for name in tadht.ORDER for single in ("", SINGLE)]
+JUDGED = [f"{name}{single}" for name in schemes.ORDER for single in ("", SINGLE)]
 
 
 def named_by_links(rows: DataFrame) -> DataFrame:
@@ -105,7 +104,7 @@ def named_by_links(rows: DataFrame) -> DataFrame:
     publisher, by names of their own."""
     link = F.when(F.col("links") == 1, F.lit(ONE_LINK)).otherwise("")
     single = F.when(F.col("single"), F.lit(SINGLE)).otherwise("")
-    return rows.withColumn("way", F.concat(tadht.named(), link, single))
+    return rows.withColumn("way", F.concat(schemes.named(), link, single))
 
 
 def forwarded(rows: DataFrame) -> DataFrame:
@@ -159,9 +158,9 @@ def for_others(spread: Function) -> Function:
 def figure(rows: DataFrame) -> Figure:
     share = (F.col("sent") / F.col("received")).alias("share")
     some = rows.where((F.col("links") == LINKS) & ~F.col("single")).transform(forwarded)
-    drawn = table(some.select(tadht.named().alias("way"), share))
+    drawn = table(some.select(schemes.named().alias("way"), share))
     drawing, [panel] = panels()
-    for number, name in enumerate(tadht.ORDER):
+    for number, name in enumerate(schemes.ORDER):
         values = np.sort(drawn[drawn["way"] == name]["share"].to_numpy())
         if len(values):
             scaled = values / values.mean()
@@ -182,7 +181,7 @@ ENTRY = Entry.of(
     "all members or by one.",
     tolerances=reasons(
         TITLES,
-        [f"{name}: " for name in tadht.TREES],
+        [f"{name}: " for name in schemes.TREES],
         jain=ground.asked(
             "2026-11-15",
             "With a random root for each event every member does the same work in the long run; "
@@ -191,7 +190,7 @@ ENTRY = Entry.of(
     )
     | reasons(
         TITLES,
-        [f"{name}: " for name in JUDGED if name not in tadht.TREES],
+        [f"{name}: " for name in JUDGED if name not in schemes.TREES],
         jain=ground.asked(
             "2026-11-16",
             "The same is asked of gossip, and of topics with one publisher, whose tree is always "

@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.ids import Topic
-from weft.lab import ground
+from weft.lab import ground, schemes
 from weft.lab.defect import Defect, handed_twice, not_repaired, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments.tadht_parasite import WAYS
 from weft.lab.figures import Figure, colour, panels, table
 from weft.lab.measures import at_most, each, texts, wholes
@@ -120,7 +119,7 @@ JUDGED = {
 
 def reached(rows: DataFrame) -> DataFrame:
     """Per scheme and seed: the deliveries that were due, and what was wrong with deliveries."""
-    per_run = rows.withColumn("way", tadht.named()).groupBy("way", "loss_percent", "seed")
+    per_run = rows.withColumn("way", schemes.named()).groupBy("way", "loss_percent", "seed")
     sums = (F.sum(name).alias(name) for name in COUNTED)
     found = per_run.agg(*sums, F.first("parasites").alias("parasites"))
     every = ("expected", *JUDGED)

@@ -14,14 +14,13 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.engine.data.workload import memberships
+from weft.engine.data.memberships import memberships
 from weft.engine.topic_dht.roles import settled
 from weft.engine.topic_dht.schemes import SCHEMES, Events
 from weft.engine.topic_dht.space import places_of
-from weft.lab import ground
+from weft.lab import ground, schemes
 from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, each, texts, wholes
 from weft.pipeline.schemas import joined
@@ -100,7 +99,7 @@ def costs(rows: DataFrame) -> DataFrame:
         F.col("members") - F.col("forwarders")
     )
     per_member = (F.col("payloads") - handed) / gossiping
-    found = rows.withColumns({"way": tadht.named(), "group": gossiping, "each": per_member})
+    found = rows.withColumns({"way": schemes.named(), "group": gossiping, "each": per_member})
     by = ("way", "members", "seed")
     came = found.withColumns(
         {
@@ -147,7 +146,7 @@ def saved(found: DataFrame) -> DataFrame:
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     found = rows.transform(costs)
     totals = found.transform(summed)
-    trees = F.col("way").isin(*tadht.TREES)
+    trees = F.col("way").isin(*schemes.TREES)
 
     def by_way(titles: dict[str, str], asked: dict[str, Bound] | None = None) -> Transform:
         return numbers(titles, asked, by=("way",), prefix=each("way"))
@@ -174,9 +173,9 @@ def as_by_push(fanout: Callable[[int, Mode], int]) -> Callable[[int, Mode], int]
 def figure(rows: DataFrame) -> Figure:
     drawn = means(rows.transform(costs), ("way", "members"), "per_member")
     drawing, [panel] = panels()
-    for name in tadht.ORDER:
+    for name in schemes.ORDER:
         some = drawn[drawn["way"] == name]
-        panel.plot(some["members"], some["per_member"], **tadht.style(name))
+        panel.plot(some["members"], some["per_member"], **schemes.style(name))
     panel.axhline(1.0, color=BLACK, ls=":", lw=0.9, label="one copy per member")
     panel.set_xscale("log", base=2)
     panel.set(ylim=(0, None), xlabel="members of the topic", ylabel="copies of an event per member")
@@ -196,14 +195,14 @@ ENTRY = Entry.of(
                 "Ranges are cut in two and each part is sent one copy. Whether machines do so is "
                 "judged in tadht-parasite.",
             )
-            for name in tadht.TREES
+            for name in schemes.TREES
         },
         **{
             f"{name}: {LOGARITHM}": ground.by_construction(
                 "2026-11-16", "Each of n members tells ln n + 3 others, rounded up, at most."
             )
-            for name in tadht.ORDER
-            if name not in tadht.TREES
+            for name in schemes.ORDER
+            if name not in schemes.TREES
         },
         FEWER: ground.paper(
             "2026-11-16", "Push-pull needs fewer messages; calls that bring nothing are messages."

@@ -11,13 +11,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from weft.lab import ground
+from weft.lab import ground, schemes
 from weft.lab.defect import Defect, again, not_repaired, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
-from weft.lab.experiments import _tadht as tadht
 from weft.lab.figures import Figure, means, panels
 from weft.lab.measures import at_most, reasons, smalls, texts, truths, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.lab.tadht import Net, Spread, topic_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
@@ -67,7 +66,7 @@ def run(params: Params, seed: int) -> Columns:
     condition = params["condition"]
     loss = _LOSS_PERCENT if condition == "loss" else 0
     net = Net(seed, params["peers"], settings, Conditions(loss_percent=loss))
-    net.subscribe_all(workload(params, seed))
+    net.subscribe_all(memberships_of(params, seed))
     net.run(2 * settings.period_ms)
     settled = net.settle()
     sent = []
@@ -154,7 +153,7 @@ def sent(rows: DataFrame) -> DataFrame:
     """Per scheme, condition and seed: parasites, misses, and how far trees are from exact."""
     handed = F.when(F.col("outside"), 1).otherwise(0)
     difference = F.abs(F.col("copies") - F.col("members") + 1 - handed)
-    found = rows.withColumns({"way": tadht.named(), "difference": difference})
+    found = rows.withColumns({"way": schemes.named(), "difference": difference})
     return found.groupBy("way", "condition", "seed").agg(
         F.first("copies_parasite").alias("copies_parasite"),
         F.first("lookups_parasite").alias("lookups_parasite"),
@@ -168,11 +167,11 @@ def sent(rows: DataFrame) -> DataFrame:
 
 def totals(found: DataFrame) -> DataFrame:
     """Per seed: everything summed over schemes and conditions, those with unsubscriptions too."""
-    calm_trees = (F.col("condition") == "calm") & F.col("way").isin(*tadht.TREES)
+    calm_trees = (F.col("condition") == "calm") & F.col("way").isin(*schemes.TREES)
     churn = F.col("condition") == "churn"
 
     def stale(column: str, of_all: str) -> Column:
-        """In a thousand, where peers unsubscribe."""
+        """A number per thousand of another, where peers unsubscribe."""
         return 1000 * F.sum(F.when(churn, F.col(column))) / F.sum(F.when(churn, F.col(of_all)))
 
     return found.groupBy("seed").agg(
@@ -204,9 +203,9 @@ def figure(rows: DataFrame) -> Figure:
     drawn = means(rows.transform(sent), ("way", "condition"), *names)
     drawing, axes = panels(columns=2, rows=2)
     for panel, condition in zip(axes, CONDITIONS, strict=True):
-        some = drawn[drawn["condition"] == condition].set_index("way").reindex(tadht.ORDER)
-        colours = [tadht.style(way)["color"] for way in tadht.ORDER]
-        panel.barh(list(tadht.ORDER), some["copies_all"].fillna(0), color=colours)
+        some = drawn[drawn["condition"] == condition].set_index("way").reindex(schemes.ORDER)
+        colours = [schemes.style(way)["color"] for way in schemes.ORDER]
+        panel.barh(list(schemes.ORDER), some["copies_all"].fillna(0), color=colours)
         panel.invert_yaxis()
         panel.set_title(f"{condition}: {some['copies_parasite'].sum():g} parasites")
         panel.set_xlabel("copies of events received")

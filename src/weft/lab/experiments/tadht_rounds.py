@@ -13,10 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.topic_dht.schemes import Crowd, Outcome
-from weft.lab import ground
+from weft.lab import ground, schemes
 from weft.lab.defect import Defect, Function
 from weft.lab.experiment import Entry, Params, Size
-from weft.lab.experiments import _tadht as tadht
 from weft.lab.experiments import tadht_messages
 from weft.lab.experiments.tadht_messages import K
 from weft.lab.figures import BLACK, Figure, panels, table
@@ -32,13 +31,13 @@ TITLES = {
     "mean_a": "a of the mean rounds ≈ a·log₂ N_t + b",
     "mean_b": "b of the mean rounds",
 }
-JUDGED = (*tadht.PUSHED, *tadht.TREES)
+JUDGED = (*schemes.PUSHED, *schemes.TREES)
 
 
 def longest(rows: DataFrame) -> DataFrame:
     """Per scheme, size and seed: the most rounds of any event, and the mean."""
     return (
-        rows.withColumn("way", tadht.named())
+        rows.withColumn("way", schemes.named())
         .groupBy("way", "members", "seed")
         .agg(
             F.max("rounds").cast("double").alias("most"),
@@ -71,15 +70,15 @@ def missed_expected() -> Column:
     each of n members is told by nobody with a chance of e^−(ln n + 3), so e^−3 of them all; a
     forwarder takes its k children along."""
     whole, forwarders = math.exp(-3), (K + 1) * math.exp(-3)
-    gossip = F.when(F.col("way") == tadht.PUSHED[0], whole).when(
-        F.col("way") == tadht.PUSHED[1], forwarders
+    gossip = F.when(F.col("way") == schemes.PUSHED[0], whole).when(
+        F.col("way") == schemes.PUSHED[1], forwarders
     )
     return F.first(gossip)
 
 
 def measure(rows: DataFrame, size: Size) -> DataFrame:
     judged = F.col("way").isin(*JUDGED)
-    none = F.when(F.col("way").isin(*tadht.TREES), 0.0).otherwise(1.0)
+    none = F.when(F.col("way").isin(*schemes.TREES), 0.0).otherwise(1.0)
     asked = at_most(0.0, "over") | at_most(none, "missed")
     lines = rows.transform(longest).transform(fitted)
     return lines.transform(
@@ -125,9 +124,9 @@ def figure(rows: DataFrame) -> Figure:
     )
     drawing, axes = panels(columns=2)
     for panel, column in zip(axes, ("most", "mean"), strict=True):
-        for name in tadht.ORDER:
+        for name in schemes.ORDER:
             some = drawn[drawn["way"] == name]
-            panel.plot(some["members"], some[column], **tadht.style(name))
+            panel.plot(some["members"], some[column], **schemes.style(name))
         sizes = np.unique(drawn["members"])
         bound = SLOPE * np.log2(sizes) + SPARE
         panel.plot(sizes, bound, "--", color=BLACK, lw=0.9, label="1.5·log₂ N_t + 3")

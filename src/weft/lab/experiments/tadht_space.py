@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.draws import base_key
-from weft.engine.data.workload import Memberships, topic_name
+from weft.engine.data.memberships import Memberships, topic_name
 from weft.engine.topic_dht.roles import FORWARDS, Roles, settled
 from weft.engine.topic_dht.space import places_of, table_sizes
 from weft.ids import Topic
@@ -31,7 +31,7 @@ from weft.lab.defect import Defect, Function, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, Figure, colour, look, means, panels
 from weft.lab.measures import at_most, reasons, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Dht, TopicDht
@@ -80,7 +80,7 @@ _PERIODS = 12
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per peer."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     if params["machines"]:
         return _of_machines(held, params, seed)
     places = places_of(held.peers, seed)

@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Array, Numbers
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.tera.access_points import Tables
 from weft.engine.tera.collide import RUN_EVERY, SharedSizes, ideal_estimates
 from weft.engine.tera.world import World, WorldSettings, build
@@ -45,7 +45,7 @@ from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import BLACK, GREY, Axes, Figure, Table, colour, panels, table
 from weft.lab.ground import Ground
 from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import magnitude, numbers, ranked, together
 
@@ -88,7 +88,7 @@ def floor_of_average(single: float, snapshots: int, correlation: float) -> float
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per active topic; single numbers describe the whole point."""
-    held = workload(params, seed, all_active=False)
+    held = memberships_of(params, seed, all_active=False)
     settings = WorldSettings(
         table_size=params["table_size"],
         exchange_in_topics=params["kind"] in ("counted", "unscaled"),

@@ -29,7 +29,7 @@ from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.tera_3 import blind_to_popularity, halved
 from weft.lab.figures import Figure, colour, means, panels, plain_log
 from weft.lab.measures import reals, smalls, told
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import AT_MOST, joined
 from weft.pipeline.transforms import largest, magnitude, measured, over_seeds, together
 from weft.rules.deployment import lookup_success
@@ -51,7 +51,7 @@ def points(size: Size) -> list[Params]:
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per K."""
-    held = workload(params, seed, all_active=False)
+    held = memberships_of(params, seed, all_active=False)
     settings = WorldSettings(
         table_size=params["table_size"], walks=_WALKS, exchange_in_topics=False
     )

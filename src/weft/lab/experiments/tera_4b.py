@@ -21,7 +21,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from weft.engine.data.workload import spread
+from weft.engine.data.memberships import spread
 from weft.engine.tera.world import WorldSettings, build
 from weft.lab import ground
 from weft.lab.defect import Defect, Function, left_out

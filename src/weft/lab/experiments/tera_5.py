@@ -31,7 +31,7 @@ from weft.lab.defect import Defect, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import BLACK, GREY, Figure, colour, panels, table
 from weft.lab.measures import at_least, at_most, reasons, smalls
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, ranked
 from weft.rules.deployment import visits_for
@@ -51,7 +51,7 @@ def points(zipf: float, size: Size) -> list[Params]:
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: what each peer sent and received, by part (`lab/counted.py`)."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     settings = WorldSettings(
         table_size=params["table_size"],
         visits=visits_for(_SUCCESS, params["table_size"], held.topics),

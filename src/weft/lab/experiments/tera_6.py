@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import Numbers
-from weft.engine.data.workload import uniform_sizes
+from weft.engine.data.memberships import uniform_sizes
 from weft.engine.tera.collide import RUN_EVERY, estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.events import Events
@@ -37,7 +37,7 @@ from weft.lab.defect import Defect, Instead, given
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, look, marker, panels
 from weft.lab.measures import at_least, at_most, reasons
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.transforms import numbers, together
 from weft.protocol.membership import ShuffleRequest
 from weft.protocol.publication import RouteEvent
@@ -149,7 +149,7 @@ def _visits(params: Params, topics: int) -> int:
 
 
 def _measure_all(params: Params, seed: int) -> tuple[Costs, int]:
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     settings = WorldSettings(
         table_size=params["table_size"], visits=_visits(params, held.topics), settled=True
     )

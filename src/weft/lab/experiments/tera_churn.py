@@ -43,7 +43,7 @@ from weft.lab.defect import Defect, Function, given
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, look, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, texts, truths, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
 from weft.rules.deployment import stale_share, visits_for
@@ -70,7 +70,7 @@ def points(size: Size) -> list[Params]:
 
 def run(params: Params, seed: int) -> Columns:
     """One row per round of measuring."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     settings = WorldSettings(
         table_size=params["table_size"],
         visits=visits_for(0.999, params["table_size"], held.topics),

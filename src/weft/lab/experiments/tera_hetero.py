@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from weft.engine.core.arrays import SENT, Array
 from weft.engine.core.draws import base_key, random_peers
-from weft.engine.data.workload import Memberships
+from weft.engine.data.memberships import Memberships
 from weft.engine.tera.events import Events
 from weft.engine.tera.world import World, WorldSettings, build
 from weft.lab import ground
@@ -36,7 +36,7 @@ from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.figures import Figure, look, means, panels, plain_log
 from weft.lab.measures import at_least, at_most, each, reals, reasons, texts, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, ranked, together
 from weft.protocol.wire import Payload
@@ -69,7 +69,7 @@ def capacities(peers: int, seed: int) -> Array:
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: what each peer sent and received, by part (`lab/counted.py`)."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     capacity = capacities(held.peers, seed)
     settings = WorldSettings(
         table_size=params["table_size"],

@@ -23,7 +23,7 @@ from weft.lab.defect import Defect
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, panels, table
 from weft.lab.measures import at_most, reasons, smalls, wholes
-from weft.lab.simulation import workload
+from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
 from weft.protocol.config import Config, Tera
@@ -47,7 +47,7 @@ def points(size: Size) -> list[Params]:
 
 def run(params: Params, seed: int) -> Columns:
     """One row per peer."""
-    held = workload(params, seed)
+    held = memberships_of(params, seed)
     world = build(
         WorldSettings(table_size=params["table_size"], exchange_in_topics=False), held, seed
     )

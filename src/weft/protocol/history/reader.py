@@ -135,12 +135,12 @@ _SILENT_MAX = 64
 """guess: members remembered that did not answer; more than readings try in some minutes."""
 _SOURCES_MAX = 8
 """guess: members that are tried for one reading before it fails."""
-_ASKED_TO_BEGIN_MAX = 8
+_BEGIN_ASKS_MAX = 8
 """guess: times a member that does not answer is asked where its stream stands, one every
 `request_timeout_ms`, besides each one that is met; later the topic's turns do so."""
 _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
-_BROUGHT_MAX = 64
+_GAPS_LEFT_MAX = 64
 """guess: gaps left to a reading, each remembered with the peer that may close it."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
@@ -232,13 +232,12 @@ class Reader:
         "_asked_again",
         "_asked_at",
         "_asked_members",
-        "_asked_to_begin",
-        "_brought",
+        "_begin_asks",
         "_ctx",
-        "_failed",
         "_far",
         "_fetch",
         "_first_heads",
+        "_gaps_left",
         "_given_up",
         "_highest",
         "_inbox",
@@ -261,6 +260,7 @@ class Reader:
         "_streams",
         "_told_heads",
         "_topic",
+        "_tried",
         "begin_serial",
         "stream",
     )
@@ -287,7 +287,7 @@ class Reader:
         self._past_to_read = since  # None once a reading has begun
         # --- a member's word to begin with
         self.begin_serial = ctx.next_serial()  # of the timer that asks for it again
-        self._asked_to_begin = 0
+        self._begin_asks = 0
         self._asked_members: BoundedDict[PeerId, None] = BoundedDict(_ASKED_MEMBERS_MAX)
         self._keep_none: dict[PeerId, None] = {}  # members that keep no history
         self._first_heads: Sequence[Head] = ()  # the heads of the member that this peer began with
@@ -300,7 +300,7 @@ class Reader:
         self._lowest_wanted = self._stored_from()
         """The past below this height was not asked for."""
         # --- the reading under way
-        self._brought: BoundedDict[Cid, Contact] = BoundedDict(_BROUGHT_MAX)
+        self._gaps_left: BoundedDict[Cid, Contact] = BoundedDict(_GAPS_LEFT_MAX)
         """Gaps that were left to the reading, and which peer brought what lies above them."""
         self._given_up: list[Cid] = []  # where this peer began, and wanted since all is read
         self._since: Since = "beginning"
@@ -310,7 +310,7 @@ class Reader:
         self._part = 0  # of the pages asked for, the one to come next
         self._inbox: deque[_Page] = deque()  # what has come, and is not taken in yet
         self._far = False  # so far behind that pages bring what is new
-        self._failed: dict[PeerId, None] = {}
+        self._tried: dict[PeerId, None] = {}
         self._silent: BoundedDict[PeerId, None] = BoundedDict(_SILENT_MAX)  # they come last
         self._asked_at: Millis = 0
         self._asked_again = 0
@@ -369,8 +369,8 @@ class Reader:
 
     def waits_in_vain(self) -> bool:
         """A member's word to begin with has not come in time: whether that was once too often."""
-        self._asked_to_begin += 1
-        return self._asked_to_begin > _ASKED_TO_BEGIN_MAX
+        self._begin_asks += 1
+        return self._begin_asks > _BEGIN_ASKS_MAX
 
     def note_keeps_none(self, member: Contact) -> None:
         """A member keeps no history, so it can neither tell where to begin nor be read from."""
@@ -590,7 +590,7 @@ class Reader:
         """Note that `source` is asked after the reading for parents that are still missing."""
         if source is not None:
             for cid in missing:
-                self._brought[cid] = source
+                self._gaps_left[cid] = source
 
     # --- pages ------------------------------------------------------------------------------------
 
@@ -716,7 +716,7 @@ class Reader:
         self._source = None
         self._note_far(False)
         self._fetch.want(self._topic, self.stream.dag.missing(), sender)
-        self._want_brought()
+        self._want_gaps_left()
         if self.stream.wants_past:
             self._want_given_up()
         self.take_early()
@@ -726,19 +726,19 @@ class Reader:
         """The past has been read from one member, perhaps not from its beginning. What this peer
         gave up where it began, as it lay before that, may be below, or on a branch that this member
         lacks: all are asked once."""
-        lost = self._library.lost(self._topic, _BROUGHT_MAX)
+        lost = self._library.lost(self._topic, _GAPS_LEFT_MAX)
         lacking = [cid for cid in lost if not self.stream.dag.knows(cid)]
         # Those of an earlier reading may still be on their way.
-        self._given_up = list(dict.fromkeys((*self._given_up, *lacking)))[-_BROUGHT_MAX:]
+        self._given_up = list(dict.fromkeys((*self._given_up, *lacking)))[-_GAPS_LEFT_MAX:]
         for member in self._members(self._topic):
             self._fetch.want(self._topic, lacking, member, hearsay=True)
 
-    def _want_brought(self) -> None:
+    def _want_gaps_left(self) -> None:
         """The reading is over: of the gaps that were left to it, those that stayed open are asked
         of the peers that brought what lies above them."""
-        brought = list(self._brought.items())
-        self._brought.clear()
-        for cid, source in brought:
+        left = list(self._gaps_left.items())
+        self._gaps_left.clear()
+        for cid, source in left:
             if self.stream.dag.awaits(cid):
                 self._fetch.want(self._topic, [cid], source)
 
@@ -754,7 +754,7 @@ class Reader:
         known = self._after is not None and source.peer not in self._silent
         self._silent.renew(source.peer, None)
         others = any(
-            one.peer not in self._failed and one.peer not in self._silent
+            one.peer not in self._tried and one.peer not in self._silent
             for one in self.to_begin_with()
         )
         if self._asked_again < _ASKED_AGAIN_MAX and (known or not others):
@@ -825,7 +825,7 @@ class Reader:
     # --- asking -----------------------------------------------------------------------------------
 
     def _ask_first(self, source: Contact | None) -> None:
-        self._failed.clear()
+        self._tried.clear()
         self._pruned = None
         if source is not None:
             self._source = source
@@ -835,7 +835,7 @@ class Reader:
 
     def _leave(self, source: Contact) -> None:
         """This member does not answer, or cannot: try another one."""
-        self._failed[source.peer] = None
+        self._tried[source.peer] = None
         if self._state is State.PARTIAL and self._pruned == source:
             self._pruned = None
         self._ctx.counters["history_sources_failed"] += 1
@@ -844,9 +844,9 @@ class Reader:
     def _ask_another(self) -> None:
         """Ask a member that has not failed; if none is left, the one that has pruned a part. A
         member that keeps no history does not count as tried."""
-        left = [c for c in self.to_begin_with() if c.peer not in self._failed]
+        left = [c for c in self.to_begin_with() if c.peer not in self._tried]
         left.sort(key=lambda one: one.peer in self._silent)
-        source = left[0] if left and len(self._failed) < _SOURCES_MAX else None
+        source = left[0] if left and len(self._tried) < _SOURCES_MAX else None
         if source is None and self._pruned is not None:
             source = self._pruned
             self._go(Step.PRUNED)
@@ -859,7 +859,7 @@ class Reader:
                 self._take_page(page.message.blocks, page.source)
             self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
             self._note_far(False)
-            self._want_brought()
+            self._want_gaps_left()
 
     def _ask(self, source: Contact, asked_again: int = 0) -> None:
         """Ask for the next page. A member that is asked again gets the same number: an answer that

@@ -194,10 +194,10 @@ class Tree:
 
     __slots__ = (
         *("_announce", "_announce_all", "_announcer", "_awaited", "_ctx", "_doubted"),
-        *("_far_behind", "_feeds", "_first_ms", "_known", "_missing", "_multi_topic"),
-        *("_orphan", "_parent", "_patience_ms", "_pruned", "_pushed_ms", "_questions"),
-        *("_readers", "_recent", "_resuming", "_shaper", "_shaper_heard", "_silence", "_spared"),
-        *("_told", "_topic", "_wave", "eager", "lazy"),
+        *("_far_behind", "_feeds", "_first_ms", "_known", "_missing_timer", "_multi_topic"),
+        *("_orphan", "_parent", "_patience_ms", "_prune_sent", "_pruned", "_pushed_ms"),
+        *("_questions", "_readers", "_recent", "_resuming", "_shaper", "_shaper_heard"),
+        *("_silence", "_told_behind", "_topic", "_wave", "eager", "lazy"),
     )
 
     def __init__(
@@ -218,7 +218,7 @@ class Tree:
         self.eager: dict[PeerId, Contact] = {}
         self.lazy: dict[PeerId, Contact] = {}
         self._pruned: dict[PeerId, Millis] = {}  # when links became lazy
-        self._told: dict[PeerId, Millis] = {}  # when a `Prune` was sent over them last
+        self._prune_sent: dict[PeerId, Millis] = {}  # when a `Prune` was sent over them last
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
         self._pushed_ms: Millis = 0  # when an event was last pushed
@@ -233,11 +233,11 @@ class Tree:
         self._awaited: dict[LifeKey, _Awaited] = {}
         self._questions = Questions(ctx, topic, recent, self.eager, self.lazy, self._feed_of)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
-        self._missing: tuple[int, Millis] | None = None  # the timer's serial, and when it is due
+        self._missing_timer: tuple[int, Millis] | None = None  # its serial, and when it is due
         # Links that were silent when they were asked, and since when.
         self._doubted: dict[PeerId, Millis] = {}
         self._far_behind = False  # this member reads the past
-        self._spared: dict[PeerId, None] = {}  # links that shall announce to it meanwhile
+        self._told_behind: dict[PeerId, None] = {}  # links whose other ends only announce meanwhile
         self._resuming: dict[PeerId, None] = {}  # links that were told to push again
         self._readers: dict[PeerId, None] = {}  # eager links to members that read the past
 
@@ -246,7 +246,7 @@ class Tree:
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
         """Pass on a run that is new to this member."""
         if self._awaited and self.is_untried:
-            self._spare_announcers(run)
+            self._make_announcers_lazy(run)
         self._pushed_ms = self._ctx.now
         was_shaper = self._shaper in (run.publisher, None)
         self._note_shaper(run.publisher)
@@ -289,7 +289,7 @@ class Tree:
             for peer in [peer for peer in self.eager if peer != centre]:
                 self._make_lazy(peer)
 
-    def _spare_announcers(self, run: Run) -> None:
+    def _make_announcers_lazy(self, run: Run) -> None:
         """The first event was announced before it came: members that announced it have it, and
         hold their ends of the links for lazy ones."""
         awaited = self._awaited.get((run.publisher, run.incarnation))
@@ -321,7 +321,7 @@ class Tree:
             return
         if sender.peer not in self.eager:
             if sender.peer in self.lazy:  # the other end has not heard yet
-                told = self._told.get(sender.peer)
+                told = self._prune_sent.get(sender.peer)
                 wait_ms = self._ctx.config.dissemination.graft_timeout_ms
                 if told is None or self._ctx.now - told >= wait_ms:
                     self._send_prune(sender)
@@ -334,7 +334,7 @@ class Tree:
         self._trace(PRUNE, sender.peer)
 
     def _send_prune(self, contact: Contact) -> None:
-        self._told[contact.peer] = self._ctx.now
+        self._prune_sent[contact.peer] = self._ctx.now
         self._ctx.send(contact, Prune(self._topic))
 
     # --- messages and timers ----------------------------------------------------------------------
@@ -358,7 +358,7 @@ class Tree:
     def on_ihave(self, sender: Contact, message: IHave) -> None:
         """Wait for what was announced and has not come; while this member reads the past, pages
         bring it."""
-        if self._spared:
+        if self._told_behind:
             return
         ctx = self._ctx
         # No link brings anything to a member that has had no event: the publisher passed it by.
@@ -402,9 +402,9 @@ class Tree:
 
     def on_missing_timer(self, serial: int) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
-        if self._missing is None or self._missing[0] != serial:
+        if self._missing_timer is None or self._missing_timer[0] != serial:
             return  # an earlier one has done it
-        self._missing = None
+        self._missing_timer = None
         ctx = self._ctx
         asked: _Asked = {}
         for key, awaited in list(self._awaited.items()):
@@ -474,15 +474,15 @@ class Tree:
         passes nothing on; and push again as soon as either ends."""
         leaf = self._far_behind and len(self.eager) == 1
         wanted = self.eager if leaf else {}
-        for peer in [peer for peer in self._spared if peer not in wanted]:
-            del self._spared[peer]
+        for peer in [peer for peer in self._told_behind if peer not in wanted]:
+            del self._told_behind[peer]
             contact = self.eager.get(peer) or self.lazy.get(peer)
             if contact is not None:
                 self._resuming[peer] = None
                 self._ctx.send(contact, Behind(self._topic, False))
         for peer, contact in wanted.items():
-            if peer not in self._spared:
-                self._spared[peer] = None
+            if peer not in self._told_behind:
+                self._told_behind[peer] = None
                 self._resuming.pop(peer, None)
                 self._ctx.counters["tree_spared"] += 1
                 self._ctx.send(contact, Behind(self._topic, True))
@@ -521,9 +521,9 @@ class Tree:
         self.lazy.pop(peer, None)
         found = self._questions.link_gone(peer, broken=True)
         self._end_feeds(peer)
-        for links in (self._pruned, self._told, self._doubted):
+        for links in (self._pruned, self._prune_sent, self._doubted):
             links.pop(peer, None)
-        for some in (self._spared, self._resuming, self._readers):
+        for some in (self._told_behind, self._resuming, self._readers):
             some.pop(peer, None)
         if peer == self._parent:
             self._parent = None
@@ -551,7 +551,7 @@ class Tree:
         if contact is not None:
             self.eager[peer] = contact
             self._pruned.pop(peer, None)
-            self._told.pop(peer, None)
+            self._prune_sent.pop(peer, None)
 
     def _make_lazy(self, peer: PeerId) -> None:
         contact = self.eager.pop(peer, None)
@@ -572,7 +572,7 @@ class Tree:
 
     def _graft(self, contact: Contact, spans: list[Span]) -> None:
         self._make_eager(contact.peer)
-        self._spared.pop(contact.peer, None)  # its other end pushes from now on
+        self._told_behind.pop(contact.peer, None)  # its other end pushes from now on
         self._trace(GRAFT, contact.peer)
         self._ctx.counters["grafts_sent"] += 1
         self._ctx.send(contact, Graft(self._topic, spans))
@@ -648,7 +648,7 @@ class Tree:
         """Whether events that another member offers are likely to come over the tree, too: then the
         offer is not taken up, so that repair does not double a burst. A feed that brings other
         events but not these is believed for a while only."""
-        if self._spared:
+        if self._told_behind:
             return True  # pages bring them
         feed = self._feeds.get((span.publisher, span.incarnation))
         if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
@@ -877,9 +877,9 @@ class Tree:
 
     def _arm_missing(self, due: Millis) -> None:
         """Look then at what is awaited, however long the timer that was set before has to go."""
-        if self._missing is None or due < self._missing[1]:
-            self._missing = self._ctx.next_serial(), due
-            self._ctx.set_timer(max(1, due - self._ctx.now), MISSING, self._topic, self._missing[0])
+        if self._missing_timer is None or due < self._missing_timer[1]:
+            self._missing_timer = serial, _ = self._ctx.next_serial(), due
+            self._ctx.set_timer(max(1, due - self._ctx.now), MISSING, self._topic, serial)
 
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.engine.data.workload import Memberships, spread, uniform_sizes, zipf_sizes
+from weft.engine.data.memberships import Memberships, spread, uniform_sizes, zipf_sizes
 from weft.lab.experiment import Params
 
 
-def workload(params: Params, seed: int, all_active: bool = True) -> Memberships:
+def memberships_of(params: Params, seed: int, all_active: bool = True) -> Memberships:
     """Memberships by the parameters peers, topics, subscriptions and zipf (0: uniform)."""
     peers, topics, subscriptions = params["peers"], params["topics"], params["subscriptions"]
     if params.get("zipf", 0.0):

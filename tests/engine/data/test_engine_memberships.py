@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.engine.data.workload import membership_of, spread, uniform_sizes, zipf_sizes
+from weft.engine.data.memberships import membership_of, spread, uniform_sizes, zipf_sizes
 
 
 def test_a_steep_curve_leaves_few_topics_active() -> None:

@@ -1,6 +1,6 @@
 """Synthetic subscriptions: topic popularity curves and their spread over peers (TERA 4.1).
 
-A workload is a table of memberships in compressed form: topic t has the members
+The table of memberships is in compressed form: topic t has the members
 `members[offsets[t] : offsets[t+1]]`, each a peer, none twice. The index into `members` names
 the membership everywhere in the engine; it is also the number of its row in topic overlays.
 """

@@ -1,4 +1,4 @@
-"""What the experiments on the topic-aware DHT share: names and colours of its four schemes."""
+"""The names and colours that experiments on the topic-aware DHT give to its four schemes."""
 
 from __future__ import annotations
 
