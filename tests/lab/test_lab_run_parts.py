@@ -60,9 +60,7 @@ def test_rows_take_parameters_and_single_values_for_every_row() -> None:
 
 
 def test_the_cpu_time_of_a_task_has_that_of_its_processes(tmp_path: Path) -> None:
-    [one] = tasks_of(
-        dice.entry(simulation="dice:throw_elsewhere"), [{"faces": 6, "throws": 10}], 1
-    )
+    [one] = tasks_of(dice.entry(simulation="dice:throw_elsewhere"), [{"faces": 6, "throws": 10}], 1)
     before = os.times()
     run(one, tmp_path)
     spent = os.times().children_user - before.children_user
