@@ -6,6 +6,8 @@ told to wait for another file before it goes on: so a test can stop a run at a k
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,12 @@ def throw(params: Params, seed: int) -> dict[str, Any]:
     dice = np.random.Generator(np.random.PCG64([seed, params["faces"]]))
     throws = dice.integers(1, params["faces"] + 1, size=(10, params["throws"] // 10))
     return {"tenth": np.arange(10, dtype=np.int32), "mean": throws.mean(axis=1)}
+
+
+def throw_elsewhere(params: Params, seed: int) -> dict[str, Any]:
+    """The same, while a process of its own works."""
+    subprocess.run([sys.executable, "-S", "-c", "sum(range(4_000_000))"], check=True)
+    return throw(params, seed)
 
 
 def fail(params: Params, seed: int) -> dict[str, Any]:

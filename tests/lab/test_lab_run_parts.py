@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 
 import dice
 from weft.lab import report, verdict
-from weft.lab.execute import bins_of, rows_of, stages_of
+from weft.lab.execute import bins_of, rows_of, run, stages_of
 from weft.lab.experiment import JobEntry
 from weft.lab.experiments import UnknownExperiment, names
 from weft.lab.progress import Forecast, Phases, Progress, duration
 from weft.lab.run import all_entries, matching, plan_of
 from weft.lab.sources import GRID, Source
-from weft.lab.task import Task, tasks_of
+from weft.lab.task import Task, table_of, tasks_of
 from weft.lab.verdict import Verdict
+from weft.pipeline import tables
 
 # --- tasks ----------------------------------------------------------------------------------------
 
@@ -55,6 +57,15 @@ def test_rows_take_parameters_and_single_values_for_every_row() -> None:
     assert columns["mean"] == [3.5, 3.5]
     assert columns["seed"] == [3, 3]
     assert list(columns) == ["point", "seed", "faces", "tenth", "mean"]
+
+
+def test_the_cpu_time_of_a_task_has_that_of_its_processes(tmp_path: Path) -> None:
+    [one] = tasks_of(dice.entry(simulation="dice:throw_elsewhere"), [{"faces": 6, "throws": 10}], 1)
+    before = os.times()
+    run(one, tmp_path)
+    spent = os.times().children_user - before.children_user
+    notes = tables.notes_of(table_of(tmp_path, one.experiment), one.key)
+    assert float(notes["seconds"]) > spent > 0
 
 
 def test_a_result_with_a_missing_or_uneven_column_is_refused() -> None:

@@ -11,6 +11,7 @@ from weft.lab.experiments import stan_7, stan_8, stan_9, stan_loss, stan_omni
 from weft.lab.sources import GRID, Source
 from weft.lab.task import shape_of
 from weft.pipeline.schemas import MEMBERSHIP, NUMBER, SMALL, TEXT, columns
+from weft.pipeline.transforms import judged
 
 
 def test_the_distance_of_two_distributions(spark: SparkSession) -> None:
@@ -46,6 +47,22 @@ def test_links_are_pooled_over_users_and_over_those_in_many_topics(spark: SparkS
     assert found[1].improved_40 == 0.5
     assert found[10].users == 1
     assert found[10].reached == pytest.approx(40 / 44)
+
+
+def test_remembered_walks_are_judged_beside_plain_ones(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [
+            ("p", 1, "grid", "whole", variant, 1, 12, 90, 80, after, 36)
+            for variant, after in (("plain", 40), ("remembered walks", 37), ("overheard walks", 39))
+        ],
+        shape_of(stan_7.COLUMNS),
+    )
+    found = rows.transform(stan_7.measure, "quick").transform(judged).collect()
+    name = ", users in 10 topics or more, share of the ideal reduction that is reached"
+    passed = {row.measure.removesuffix(name): row.passed for row in found if name in row.measure}
+    assert passed["grid: whole"] is False  # 40 of 44
+    assert passed["grid: whole, remembered walks"] is True  # 43 of 44
+    assert passed["grid: whole, overheard walks"] is None  # told
 
 
 def test_nodes_are_those_of_whole_traces_with_means_over_runs(spark: SparkSession) -> None:

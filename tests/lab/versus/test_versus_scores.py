@@ -42,7 +42,11 @@ SAME = {
     "control": "messages_control_per_notification",
     "upkeep": "messages_maintenance_per_notification",
     "bytes": "bytes_per_notification",
+    "bytes_payload": "bytes_payload_per_notification",
+    "bytes_control": "bytes_control_per_notification",
+    "bytes_upkeep": "bytes_maintenance_per_notification",
     "load_jain": "load_jain",
+    "load_gini": "load_gini",
     "links": "links_mean",
     "parasites": "parasites_per_delivery",
 }
@@ -59,7 +63,7 @@ def trace_of(system: str, fault: Fault, path: Path) -> int:
 
 
 def test_figures_by_run_are_those_of_the_pipeline(spark: SparkSession, tmp_path: Path) -> None:
-    runs = {"tera-tree": Fault("crash", 30), "ref-scribe": Fault()}
+    runs = {"tera-tree": Fault("crash", 30), "pulsarcast": Fault()}
     shape = shape_of(ROWS)
     listed = []
     for seed, (system, fault) in enumerate(runs.items()):
@@ -73,12 +77,12 @@ def test_figures_by_run_are_those_of_the_pipeline(spark: SparkSession, tmp_path:
         ]
     found = {row.system: row for row in figures_of(spark.createDataFrame(listed, shape)).collect()}
     assert set(found) == set(runs)
-    alone = measure(spark, find_trace([tmp_path / "ref-scribe.jsonl"]), tmp_path / "tables")
+    alone = measure(spark, find_trace([tmp_path / "pulsarcast.jsonl"]), tmp_path / "tables")
     for ours, theirs in SAME.items():
-        assert found["ref-scribe"][ours] == pytest.approx(alone[theirs]), ours
+        assert found["pulsarcast"][ours] == pytest.approx(alone[theirs]), ours
     peak = alone["load_max"] / alone["load_mean"]  # type: ignore[operator]
-    assert found["ref-scribe"].load_peak == pytest.approx(peak)
-    assert found["ref-scribe"].in_time == 1.0
+    assert found["pulsarcast"].load_peak == pytest.approx(peak)
+    assert found["pulsarcast"].in_time == 1.0
     assert found["tera-tree"].delivery == 1.0  # of the live
     assert found["tera-tree"].state_kb == 5.0
 

@@ -18,8 +18,7 @@ from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined, s
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.transforms import count, over_seeds
 from weft.protocol import delivery
-from weft.rules.fairness import jain
-from weft.trace import CONTROL, GROUPS, MAINTENANCE
+from weft.trace import CONTROL, GROUPS, MAINTENANCE, PAYLOAD
 
 MEASURES: Mapping[str, str] = {
     "delivery": "share of the wanted deliveries that happened",
@@ -32,7 +31,11 @@ MEASURES: Mapping[str, str] = {
     "control": "control messages per delivery",
     "upkeep": "maintenance messages per delivery",
     "bytes": "bytes sent per delivery",
+    "bytes_payload": "bytes of messages with events per delivery",
+    "bytes_control": "bytes of control messages per delivery",
+    "bytes_upkeep": "bytes of maintenance messages per delivery",
     "load_jain": "Jain's index of messages sent and received per peer",
+    "load_gini": "Gini's index of the same",
     "load_peak": "largest over mean load",
     "links": "peers that brought a peer events",
     "state_kb": "memory of a peer's machine, kB",
@@ -104,6 +107,9 @@ def _figures(rows: DataFrame) -> DataFrame:
         "control": _per(f"sent_{CONTROL}", notified),
         "upkeep": _per(f"sent_{MAINTENANCE}", notified),
         "bytes": _per("all_bytes", notified),
+        "bytes_payload": _per(f"bytes_{PAYLOAD}", notified),
+        "bytes_control": _per(f"bytes_{CONTROL}", notified),
+        "bytes_upkeep": _per(f"bytes_{MAINTENANCE}", notified),
         "parasites": _per("parasites", notified),
         "state_kb": F.col("state_bytes") / 1e3,
     }
@@ -149,22 +155,23 @@ def _quantiles(placed: DataFrame, value: str, name: str, unit: float, suffix: st
 def _of_traffic(traffic: DataFrame) -> DataFrame:
     sent = traffic.where(F.col("kind") == delivery.SEND_RPC)
     group = figures.group_of_kind("rpc")
-    sums = [
-        F.coalesce(F.sum(F.when(group == each, F.col("messages"))), F.lit(0)).alias(f"sent_{each}")
-        for each in GROUPS
-    ]
-    return sent.groupBy(run_in("peer").alias("run")).agg(*sums, F.sum("bytes").alias("all_bytes"))
+
+    def of_group(each: str, name: str) -> Column:
+        return F.coalesce(F.sum(F.when(group == each, F.col(name))), F.lit(0))
+
+    return sent.groupBy(run_in("peer").alias("run")).agg(
+        *(of_group(each, "messages").alias(f"sent_{each}") for each in GROUPS),
+        *(of_group(each, "bytes").alias(f"bytes_{each}") for each in GROUPS),
+        F.sum("bytes").alias("all_bytes"),
+    )
 
 
 def _of_peers(peers: DataFrame) -> DataFrame:
-    loaded = peers.withColumn("load", (F.col("sent") + F.col("received")).cast("double"))
-    total, squares = F.sum("load"), F.sum(F.col("load") * F.col("load"))
-    number = F.count(F.lit(1))
-    return loaded.groupBy(run_in("peer").alias("run")).agg(
-        jain(F.nullif(total, F.lit(0.0)), squares, number).alias("load_jain"),
-        (F.max("load") / F.nullif(F.avg("load"), F.lit(0.0))).alias("load_peak"),
-        F.avg("links").alias("links"),
-    )
+    of_run = peers.withColumn("run", run_in("peer"))
+    shares = of_run.transform(figures.shared, "sent", "received", by=("run",))
+    peak = F.col("load_max") / F.nullif(F.col("load_mean"), F.lit(0.0))
+    links = of_run.groupBy("run").agg(F.avg("links").alias("links"))
+    return shares.withColumn("load_peak", peak).join(links, "run")
 
 
 def _per(name: str, whole: Column) -> Column:

@@ -375,7 +375,7 @@ def overview(
         _of_messages(messages),
         _of_traffic(traffic),
         _of_peers(peers),
-        peers.transform(_shared, "sent", "received"),
+        peers.transform(shared, "sent", "received"),
         without_publish.toDF("without_publish"),
     ]
     wide = parts[0]
@@ -475,15 +475,16 @@ def _of_peers(peers: DataFrame) -> DataFrame:
     )
 
 
-def _shared(frame: DataFrame, *names: str) -> DataFrame:
-    """How evenly the sum of some columns is spread over rows: Jain's index and Gini's."""
+def shared(frame: DataFrame, *names: str, by: Sequence[str] = ()) -> DataFrame:
+    """How evenly the sum of some columns is spread over rows: Jain's index and Gini's. `by` tells
+    several runs apart."""
     total = sum((F.col(name) for name in names), F.lit(0)).cast("double")
-    ordered = frame.select(total.alias("x")).withColumn(
-        "place", F.row_number().over(Window.orderBy("x"))
+    ordered = frame.select(*by, total.alias("x")).withColumn(
+        "place", F.row_number().over(Window.partitionBy(*by).orderBy("x"))
     )
     number, whole = F.count(F.lit(1)), F.nullif(F.sum("x"), F.lit(0.0))
     gini = 2 * F.sum(F.col("place") * F.col("x")) / (number * whole) - (number + 1) / number
-    return ordered.select(
+    return ordered.groupBy(*by).agg(
         F.avg("x").alias("load_mean"),
         F.max("x").alias("load_max"),
         jain(whole, F.sum(F.col("x") * F.col("x")), number).alias("load_jain"),
