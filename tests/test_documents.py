@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 from types import FrameType
 
@@ -167,6 +168,19 @@ async def test_an_event_goes_the_way_that_the_architecture_tells(
         sys.setprofile(None)
         threading.setprofile(None)
     assert {*told, *(more if stored else ())} <= visited
+
+
+def test_the_architecture_has_the_layers_that_the_contracts_have() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    shown = [block.split("\n") for block in re.findall(r"^```\n(.*?)\n```$", text, re.M | re.S)]
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    kept = [
+        [re.sub("[()]", "", layer) for layer in contract["layers"]]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers"
+    ]
+    assert len(kept) == 2
+    assert shown == kept
 
 
 def test_every_dependency_has_its_reason() -> None:
