@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import weft
 from weft.cli import main as cli
 from weft.cli.problem import FAILED, USAGE
+from weft.ids import cid_of, cid_text
 
 ADDRESS = "/ip4/127.0.0.1/tcp/4001/p2p/12D3KooWSPdeEWbnLDsZKYNFgCDSEuJ9eX5wVGUmEvjaGDm2bwgn"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(weft.__file__).parents[1])}
@@ -31,6 +34,31 @@ def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     for command in cli.COMMANDS:
         assert f"\n  {command} " in text
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_examples_of_a_command_are_understood(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("peers.txt").write_text(ADDRESS)
+    _, peer = ADDRESS.rsplit("/", 1)
+    shown = {"/ip4/127.0.0.1/tcp/4001/p2p/12D3KooW...": ADDRESS, "12D3KooW...": peer}
+    shown |= {"ADDRESS": ADDRESS, "bafyrei...": cid_text(cid_of(b"some block"))}
+    examples = cli.module_of(command).EXAMPLES
+    for text, value in shown.items():
+        examples = examples.replace(text, value)
+    for line in examples.splitlines():
+        example, *_ = re.split(r" {2,}| > ", line.strip())  # before its explanation
+        for part in re.split(r" (?:&&|\|) ", example):
+            if part.startswith("weft ") and "my-question" not in part:
+                assert cli.check(shlex.split(part)[1:]) == 0
+
+
+def test_options_may_stand_between_arguments() -> None:
+    words = ["/chat", "--also", "/news", "hello"]
+    args = cli.read("pub", cli.module_of("pub"), words)
+    assert (args.topic, args.also, args.data) == ("/chat", ["/news"], "hello")
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -26,7 +26,12 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None
     ) -> argparse.Namespace:
-        found, unknown = self.parse_known_args(args)
+        # Options may stand between positional arguments, which argparse leaves to its callers.
+        mixes = not any(
+            each.nargs in (argparse.PARSER, argparse.REMAINDER) for each in self._actions
+        )
+        parse = self.parse_known_intermixed_args if mixes else self.parse_known_args
+        found, unknown = parse(args)
         for word in unknown:
             if word.startswith("-"):
                 option = word.partition("=")[0]

@@ -121,7 +121,7 @@ _SQL = {
     # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
-"""What every session has, on whatever Spark."""
+"""Settings of every session: with a master of its own, on a cluster, through Spark Connect."""
 
 
 class SessionError(WeftError):

@@ -6,14 +6,14 @@ in the last cycle are handled, peers and subscriptions come and go, the general 
 every topic overlay exchanges views, advertisements are sent, and events under way (`events.py`)
 move on.
 
-In a `World` peers and subscriptions are fixed. In a `ChurnWorld` they come and go (named as
-future work in TERA): in each cycle a share of the peers crash, saying nothing to anybody, and as
-many newcomers with the same interests enter by a random peer; a share of the subscriptions end,
-and each topic gets as many new subscribers. So sizes stay as they are while nobody stays. A
-number is never given to a second peer or membership: whatever still names one that is gone is
-stale. A new subscriber looks up access points, from its own table or by walks (which here make
-all their steps within the cycle), tries all that the walks found (Algorithms 1 to 3), and joins the
-topic's overlay at the first that is there. If it finds none, it starts an overlay of its own, which
+In a `World` peers and subscriptions are fixed. In a `ChurnWorld` they come and go (named as future
+work in TERA): in each cycle a share of the peers crash, saying nothing to anybody, and as many
+newcomers with the same interests enter by a random peer; a share of the subscriptions end, and each
+topic gets as many new subscribers. So sizes stay as they are while nobody stays. A number is never
+given to a second peer or membership: a table or view that still names one that is gone is stale. A
+new subscriber looks up access points, from its own table or by walks (which here make all their
+steps within the cycle), tries all that the walks found (Algorithms 1 to 3), and joins the topic's
+overlay at the first that is there. If it finds none, it starts an overlay of its own, which
 advertisements merge with the topic's later.
 
 Deviation (`Rates.mended`): what TERA leaves open, as weft's peers do it. A peer that is found gone

@@ -283,8 +283,8 @@ ENTRY = Entry.of(
         ),
         lacking=ground.asked(
             "2026-11-15",
-            "Members tell each other where their streams end, so whatever anybody alive "
-            "has is found.",
+            "Members tell each other where their streams end, so every event that a "
+            "live one has is found.",
         ),
         misplaced=ground.asked("2026-11-15", "An event waits until its parents were handed over."),
         vanished=ground.asked(

@@ -210,8 +210,8 @@ ENTRY = Entry.of(
     __name__,
     title="Events outlive their publishers",
     claim="A publisher provides its events. Where each other peer on the way does so, too, with "
-    "probability p, events outlive their publishers: whatever survives a crash in a store is "
-    "found, though most of the peers that had its record may be gone as well.",
+    "probability p, events outlive their publishers: an event that survives a crash in a store "
+    "is found, though most of the peers that had its record may be gone as well.",
     seeds={"quick": 1, "full": 2},
     tolerances=reasons(
         TITLES,

@@ -3,7 +3,7 @@
 A task plays a run and writes its trace aside; the pipeline's own reader adds it up to pieces
 (`pipeline/traces/pieces.py`), which stand in one table, told apart by `piece`. On the driver the
 pieces of all runs become the pipeline's pieces again: every name of a peer, a topic or an event is
-prefixed with its run, so that runs stay apart in whatever the pipeline makes of them.
+prefixed with its run, so that runs stay apart in all tables that the pipeline makes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ under the same numbers, so the two versions differ in JSON and not in protobuf. 
 writes each record after its length, as a varint.
 
 A record is a dictionary here, by the names of version 0.15, which are weft's: ids are bytes, the
-type is its number. Whatever reads or writes one, in any form, goes through it by its shape.
+type is its number. Readers and writers of every form go through its fields by its shape.
 """
 
 from __future__ import annotations
