@@ -75,8 +75,8 @@ class Dump(records.Records):
         # A page without an end has the next one in it; one at the end of the dump has that in it.
         begun = F.slice(F.split("value", _PAGE_BEGIN), 2, _ALL)
         pages = ended.select(
-            records.file_number().alias("file"),
-            F.col("_metadata.file_block_start").alias("block"),
+            records.file_number(links).alias("file"),
+            records.block().alias("block"),
             F.explode(begun).alias("inside"),
         )
         text = F.concat(F.lit("<page"), F.regexp_replace("inside", _DUMP_END, ""), F.lit(_PAGE_END))

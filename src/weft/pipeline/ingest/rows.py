@@ -124,7 +124,7 @@ class Delimited(records.Lines):
                         named_rows = [dict(zip(shape.names, row, strict=True)) for row in listed]
                         yield RecordBatch.from_pylist(named_rows, schema=shape)
 
-        numbers = [(int(Path(link).name.partition(".")[0]), link) for link in links]
+        numbers = [(records.number_of(link), link) for link in links]
         named = spark.createDataFrame(numbers, columns(file=SMALL, link=TEXT))
         tasks = min(len(links), TASKS_PER_CORE * parallelism(spark))
         split = named.repartition(tasks).mapInArrow(work, _SPLIT)
@@ -478,7 +478,7 @@ class Columnar(records.Records):
         rows = tables.read_foreign(spark, links)
         placed = rows.select(
             *(self._read(rows, name) for name in rows.columns),
-            records.file_number().alias(_FILE),
+            records.file_number(links).alias(_FILE),
             F.col("_metadata.row_index").alias(_POSITION),
         )
         return placed.transform(self.parsed)
@@ -513,7 +513,7 @@ class Columnar(records.Records):
             F.col(_FILE).alias("file"),
             F.lit(0).alias("block"),
             F.col(_POSITION).alias("position"),
-            F.col(f"{_ENTRY}.*"),
+            *(F.col(f"{_ENTRY}_{part}").alias(part) for part in records.FOUND.names),
         )
         return selected(placed, STAGED)
 

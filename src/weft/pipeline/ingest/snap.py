@@ -64,10 +64,11 @@ class Edges(records.Lines):
                 text=value,
                 problem=problem,
             )
-        kept = F.array(*(f"edge_{number}" for number in range(len(ways))))
+        edges = [records.entry(f"edge_{number}") for number in range(len(ways))]
+        kept = F.array(*edges)
         if self.both_ways:  # one bad line is one bad row
-            bad = F.col("edge_0.problem").isNotNull()
-            kept = F.when(bad, F.array("edge_0")).otherwise(kept)
+            bad = F.col("edge_0_problem").isNotNull()
+            kept = F.when(bad, F.array(edges[0])).otherwise(kept)
         return records.several(split, kept, skip=value.rlike(COMMENT))
 
 
