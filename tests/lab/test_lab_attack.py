@@ -84,6 +84,14 @@ def test_poisoned_views_fall_short_without_their_defence(defended: int) -> None:
     assert (found["made_up"] > 50) is not bool(defended)
 
 
+@pytest.mark.parametrize("defended", [0, 1])
+def test_spam_makes_peers_slow_without_bounds_on_walks(defended: int) -> None:
+    point = {"attack": "spam", "honest": 12, "hostile": 30, "history": 0, "defended": defended}
+    found = attack.run(point, 2)
+    assert found["short"] == 1 - defended
+    assert (found["of_allowed"] > 1) is not bool(defended)
+
+
 def test_a_small_network_under_drops_delivers_all() -> None:
     point = {"attack": "drop", "honest": 8, "hostile": 10, "history": 0, "defended": 1}
     found = attack.run(point, 1)

@@ -78,6 +78,15 @@ def test_one_that_many_have_given_up_rests_and_comes_back() -> None:
     assert gang.attacks(me.peer, 50 + REST_MS)
 
 
+def test_sybils_strike_by_turns_where_there_are_more_than_honest_peers() -> None:
+    gang, members = gang_of(3 * len(HONEST))
+    seconds = [[gang.strikes(one.peer, now) for one in members] for now in range(0, 36_000, 1_000)]
+    assert all(sum(struck) == len(HONEST) for struck in seconds)
+    assert all(sum(struck) == len(HONEST) for struck in zip(*seconds, strict=True))
+    few, [me, *_] = gang_of(len(HONEST))
+    assert all(few.strikes(me.peer, now) for now in range(0, 36_000, 1_000))
+
+
 def test_what_one_hears_all_know() -> None:
     gang, _ = gang_of(2)
     run = unsigned_run(HONEST[3].peer, b"x", first=7)

@@ -12,7 +12,7 @@ from weft.protocol.liveness import Ping
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.wire import Payload
-from weft.sim.network import Partition
+from weft.sim.network import Conditions, Latency, Partition
 from weft.sim.node import Clock
 
 TOPIC = Topic("/a")
@@ -253,3 +253,27 @@ def test_parasites_are_noted_and_copies_counted() -> None:
     (parasite,) = stage.world.record.parasites
     assert (parasite.at_ms, parasite.sender, parasite.peer, parasite.kind) == (10, 0, 1, "Payload")
     assert stage.world.copies == 8
+
+
+def test_a_peer_with_a_rate_handles_one_message_after_the_other() -> None:
+    stage = Stage(Conditions(latency=Latency("constant", 10), messages_per_s=100))
+    a, b, c = stage.add(), stage.add(), stage.add()
+    stage.world.at(0, lambda: [stage.send(a, b, nonce) for nonce in (1, 2, 3)])
+    stage.world.at(1, lambda: stage.send(c, b, 4))  # from another peer: it waits, too
+    stage.world.at(1, lambda: stage.send(b, c, 5))  # to another peer: it does not
+    stage.world.at(500, lambda: stage.send(a, b, 6))
+    stage.world.run_until(1_000)
+    assert stage.machines[1].heard() == [(20, 1), (30, 2), (40, 3), (50, 4), (520, 6)]
+    assert stage.machines[2].heard() == [(21, 5)]
+
+
+def test_what_waits_for_a_peer_that_crashes_is_lost() -> None:
+    stage = Stage(Conditions(latency=Latency("constant", 10), messages_per_s=100))
+    a, b = stage.add(), stage.add()
+    before = stage.machines[1]
+    stage.world.at(0, lambda: [stage.send(a, b, nonce) for nonce in (1, 2, 3)])
+    stage.world.at(25, lambda: stage.world.crash(b, silent=True))
+    stage.world.at(26, lambda: stage.world.start(b))
+    stage.world.at(26, lambda: stage.send(a, b, 4))
+    stage.world.run_until(1_000)
+    assert (before.heard(), stage.machines[1].heard()) == ([(20, 1)], [(46, 4)])

@@ -77,8 +77,6 @@ STRANGERS = 4
 """guess: made-up publishers in a second. Each of their events is valid and goes to all members, so
 their number decides what a run costs: with 16, a run of 12 peers has 57,000 signatures to
 verify."""
-BURST = 8
-"""guess: events of its own that a spamming peer publishes in a second."""
 TRIES = 16
 """guess: overlay ids that a liar tries for each that it names."""
 LINKS_MOST = Links().most
@@ -387,20 +385,24 @@ class Spam(Member):
 
     def publishes(self, now: seam.Millis) -> Iterator[tuple[Topic, bytes]]:
         for topic in self._gang.topics if self._gang.has_turn(self._me, now) else ():
-            for _ in range(BURST):
+            for _ in range(self._gang.burst):
                 self._draws += 1
                 yield topic, PAYLOAD + b"%d of %d" % (self._draws, self._number)
 
     def strikes(self, now: seam.Millis) -> Iterator[seam.Effect]:
-        if not self._gang.has_turn(self._me, now):
-            return
         for topic in self._gang.topics:
-            stranger = self._pick(self._gang.made_up)
-            numbers = range(1, BURST + 1)
-            made_up = [self._forged(topic, stranger.peer, now, one, now) for one in numbers]
-            for victim in self._victims(2):
-                yield seam.Send(victim, Repair(topic, made_up))
-            yield from self._walks(topic, now)
+            if self._gang.has_turn(self._me, now):
+                yield from self._events(topic, now)
+            if self._gang.has_turn(self._me, now, self._gang.walkers):
+                yield from self._walks(topic, now)
+
+    def _events(self, topic: Topic, now: seam.Millis) -> Iterator[seam.Effect]:
+        """Events of a made-up publisher."""
+        stranger = self._pick(self._gang.made_up)
+        numbers = range(1, self._gang.burst + 1)
+        made_up = [self._forged(topic, stranger.peer, now, one, now) for one in numbers]
+        for victim in self._victims(2):
+            yield seam.Send(victim, Repair(topic, made_up))
 
     def _walks(self, topic: Topic, now: seam.Millis) -> Iterator[seam.Effect]:
         """Walks in the name of honest peers, which get the answers."""

@@ -51,6 +51,8 @@ EVENTS_KEPT = 256
 """guess: events of one topic that a gang remembers, to send them again."""
 MADE_UP = 512
 """guess: contacts that a gang makes up; a view holds 20."""
+BURST = 8
+"""guess: events of its own that a spamming peer publishes in a second."""
 KEYS_TRIED = 1_024
 """The threat page's attackers tried 691 and 745 keys."""
 _TOKENS = 1 << 50
@@ -84,16 +86,22 @@ class Gang:
         honest: Sequence[Contact],
         topics: Sequence[Topic],
         floods_until_ms: int | None = None,
+        burst: int = BURST,
+        walkers: int = 1,
     ) -> None:
         """`honest`: the peers that a crawl of the network has found; `topics`: those under attack.
         Before `begins_ms` all members of the gang behave as they should. From `floods_until_ms`
-        on they publish no more events that are valid."""
+        on they publish no more events that are valid. `burst`: how many events a spamming member
+        publishes in a second; `walkers`: how many of them send walks in one."""
         self.dice = Dice(seed)
         self.begins_ms = begins_ms
         self._floods_until_ms = floods_until_ms
+        self.burst = burst
+        self.walkers = walkers
         self.honest = list(honest)
         self.topics = list(topics)
         self.members: list[Contact] = []
+        self._places: dict[PeerId, int] = {}
         strangers = [_invent(seed, number) for number in range(MADE_UP)]
         self.made_up = [contact for contact, _ in strangers]
         self._signers = {contact.peer: sign for contact, sign in strangers}
@@ -107,6 +115,7 @@ class Gang:
 
     def enlist(self, contact: Contact) -> None:
         """Add one more identity."""
+        self._places[contact.peer] = len(self.members)
         self.members.append(contact)
         self._ids.add(contact.peer)
 
@@ -177,14 +186,27 @@ class Gang:
         """Honest publishers heard of, each with its life and its latest number."""
         return [(peer, *numbers) for (of, peer), numbers in self.latest.items() if of == topic]
 
-    def has_turn(self, member: Contact, now: seam.Millis) -> bool:
-        """Whether this member may flood now. Floods reach every peer of a topic, so only one member
-        does it at a time: a simulator cannot play more. They end with a run's last events: valid
-        events of the gang must reach all members, too, and those of a run's last second could
-        not."""
+    def has_turn(self, member: Contact, now: seam.Millis, at_once: int = 1) -> bool:
+        """Whether this member is one of those, `at_once`, that may flood now. Floods reach every
+        peer of a topic, so only one member does it at a time: a simulator cannot play more. They
+        end with a run's last events: valid events of the gang must reach all members, too, and
+        those of a run's last second could not."""
         if self._floods_until_ms is not None and now >= self._floods_until_ms:
             return False
-        return self.members[now // STRIKE_MS % len(self.members)] is member
+        return self._is_among(member.peer, now, at_once)
+
+    def strikes(self, member: PeerId, now: seam.Millis) -> bool:
+        """Whether this member strikes now. One strike a second for each honest peer is more than
+        all that the attackers of the threat page did; where Sybils are more, they take turns."""
+        at_once = len(self.honest)
+        if len(self.members) > at_once and not self._is_among(member, now, at_once):
+            return False
+        return self.attacks(member, now)
+
+    def _is_among(self, member: PeerId, now: seam.Millis, at_once: int) -> bool:
+        """Whether it is the turn of this member: each second one more has it, one less."""
+        place, members = self._places.get(member), len(self.members)
+        return place is not None and (place - now // STRIKE_MS) % members < at_once
 
     # --- when they strike, and when they rest ---------------------------------------------------
 
@@ -217,7 +239,8 @@ class HostilePeer:
     def handle(self, fact: seam.Input, now: seam.Millis) -> list[seam.Effect]:
         attacks = self._gang.attacks(self._me, now)
         if isinstance(fact, seam.TimerFired) and fact.timer.kind == STRIKE:
-            return [_next_strike(), *(self._strike(now) if attacks else ())]
+            strikes = self._gang.strikes(self._me, now)
+            return [_next_strike(), *(self._strike(now) if strikes else ())]
         if isinstance(fact, seam.Received):
             self._gang.learn(fact.message)
             self._note_refusal(fact, now)

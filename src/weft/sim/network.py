@@ -6,7 +6,8 @@ traffic of another. A latency distribution is a table of quantiles in whole mill
 partition cuts the links between groups of peers until it is healed.
 
 A link may have a rate (`events_per_s`): its messages then queue, as on a busy machine, and an
-announcement on an idle link may overtake the event itself on a crowded one.
+announcement on an idle link may overtake the event itself on a crowded one. Peers may have a rate,
+too (`messages_per_s`): a peer then handles one message after the other, so that many make it slow.
 """
 
 from __future__ import annotations
@@ -71,11 +72,14 @@ class Conditions:
     duplicate_percent: int = 0
     in_order: bool = True  # a message never overtakes another on its link, as over TCP
     events_per_s: int = 0  # how many events one link carries, others wait; 0: no limit
+    messages_per_s: int = 0  # how many messages one peer handles, others wait; 0: no limit
 
     def __post_init__(self) -> None:
         for name in ("loss_percent", "duplicate_percent"):
             if not 0 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name} must be 0 to 100")
+        if self.messages_per_s < 0:
+            raise ValueError("messages_per_s must be 0 or more")
         if self.events_per_s < 0 or (self.events_per_s and not self.in_order):
             raise ValueError("events_per_s must be 0 or more, and links with a rate keep the order")
 
@@ -130,6 +134,7 @@ class Network:
         self._table = conditions.latency.quantiles()
         self._in_order = conditions.in_order
         self.event_us = 1_000_000 // conditions.events_per_s if conditions.events_per_s else 0
+        self.message_us = 1_000_000 // conditions.messages_per_s if conditions.messages_per_s else 0
         self._duplicate = conditions.duplicate_percent * CERTAIN // 100
         for link in self._links.values():
             self._adapt(link)

@@ -57,6 +57,7 @@ class Node:
         self.lives = 0  # starts so far: the incarnation
         self.silent = False  # it went down without telling its neighbours
         self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
+        self.busy_us = 0  # until when it handles messages that have come, if peers have a rate
         self.stays: dict[Topic, Stay] = {}
         self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
         self.held_by: dict[PeerId, Node] = {}
@@ -70,6 +71,7 @@ class Node:
         self.lives += 1
         self.machine = self.make()
         self.silent = False
+        self.busy_us = 0
 
     def end(self, silent: bool) -> None:
         """The peer is gone; `silent`: its neighbours are not told."""
@@ -95,6 +97,11 @@ class Node:
         """End the stall; returns the facts that have waited."""
         waited, self.backlog = self.backlog, None
         return waited or []
+
+    def handles_at(self, now_ms: int, message_us: int) -> int:
+        """When a message that comes now is handled, if each takes so long."""
+        self.busy_us = max(self.busy_us, now_ms * 1_000) + message_us
+        return self.busy_us // 1_000
 
     # --- subscriptions ------------------------------------------------------------------------
 

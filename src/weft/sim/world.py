@@ -16,6 +16,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from heapq import heappop, heappush
 from typing import TypeAlias, final
 
@@ -370,7 +371,15 @@ class World:
             return
         received = seam.Received(node.contact, message)
         for at_ms in arrivals:
-            self._push(at_ms, receiver, received)
+            if self.network.message_us:
+                self.at(at_ms, partial(self._on_arrival, receiver, receiver.life, received))
+            else:
+                self._push(at_ms, receiver, received)
+
+    def _on_arrival(self, node: Node, life: int, received: seam.Received) -> None:
+        """Peers have a rate: the message waits until those before it have been handled."""
+        if node.life == life:
+            self._push(node.handles_at(self.now_ms, self.network.message_us), node, received)
 
     def _on_received(self, node: Node, fact: seam.Received) -> None:
         self.handled += 1
