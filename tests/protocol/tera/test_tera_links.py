@@ -149,6 +149,15 @@ def test_a_link_is_given_up_for_another_member_only_by_one_that_has_enough(other
     assert (2 in linked(rig)) is (others == 1)
 
 
+def test_room_is_made_while_events_come_by_a_link_that_carries_none() -> None:
+    """Else the last to come into a topic that is never quiet stay with one link for a minute."""
+    rig = member(2, 3, 4)
+    for number in (2, 3, 4):  # the first copy, and second ones over links that are lazy then
+        rig.hear(number, Payload(T, event(9, 1), 1))
+    assert told(rig.hear(2, LinkRelease(T)), Unlink) == []
+    assert told(rig.hear(3, LinkRelease(T)), Unlink) == [3]
+
+
 def test_a_link_of_ones_own_choice_is_not_given_up_for_another_member() -> None:
     rig = member()
     introduce(rig, 2, 3)
