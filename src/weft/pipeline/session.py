@@ -121,7 +121,7 @@ _SQL = {
     # measured: one task looks at 10⁴ named files in 2.5 s; a task for each takes 37.5.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
-"""Settings of every session: with a master of its own, on a cluster, through Spark Connect."""
+"""What every session has, on whatever Spark."""
 
 
 class SessionError(WeftError):
@@ -542,9 +542,8 @@ def _options(settings: SessionSettings, folder: Path) -> dict[str, str]:
         # measured: noting where each call comes from takes two fifths of this process's time.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.scheduler.mode": "FAIR",  # a short query is not held up by a long job
-        # Spark keeps 100 pieces of compiled code, fewer than an ingest of over two million rows
-        # has. measured: of 96 pieces it compiled 52 again, and Java optimised them again, each
-        # time.
+        # Spark keeps 100 pieces of compiled code, less than an ingest of two million rows has.
+        # measured: of 96 pieces it compiled 52 again, and Java optimised them again, each time.
         "spark.sql.codegen.cache.maxEntries": "1000",
         **_SQL,
     }

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from samples import JOINED, content, weft_trace
 from spark_fixture import SharedSpark
 from weft.pipeline import tables
-from weft.pipeline.ingest import files, job
+from weft.pipeline.ingest import dictionary, files, job
 from weft.pipeline.ingest.files import Inspected
 from weft.pipeline.ingest.job import STEPS, Summary, ingest
 from weft.pipeline.ingest.options import BadInput, Options
@@ -231,6 +231,24 @@ def test_new_files_add_and_numbers_stay(
     assert Lake(lake).rows("rejects") == 2 and Lake(lake).rows("sources") == 2
     assert opened.memberships(spark).count() == 2  # still the version that was opened
     assert opened.version.content != Lake(lake).version.content
+
+
+def test_names_whose_codes_are_equal_stay_apart(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many rows names are looked up by a hash, for which anybody can make equal names."""
+    monkeypatch.setattr(job, "FEW_PAIRS", 0)
+    monkeypatch.setattr(job, "ONE_TASK", 2)
+    one, other = "7cn4NyVN4ITfbsVW", "rjQMzA6n7rhFjeWm"
+    names = spark.createDataFrame([(0, one), (1, other)], columns(user=WHOLE, name=TEXT))
+    codes = {row.code for row in names.transform(dictionary.coded, "user").collect()}
+    assert len(codes) == 1
+    file = tmp_path / "rows.csv"
+    file.write_text(f"user,topic,time\n{one},{other},1\n{other},{one},2\n{one},cats,3\n")
+    ingest(spark, [file], tmp_path / "lake")
+    expected = {(one, other, 1000), (other, one, 2000), (one, "cats", 3000)}
+    assert named(spark, tmp_path / "lake") == expected
+    assert Lake(tmp_path / "lake").rows("memberships") == 3
 
 
 def test_traces_parquet_and_communities_together(spark: SparkSession, tmp_path: Path) -> None:

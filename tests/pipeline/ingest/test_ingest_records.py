@@ -145,6 +145,8 @@ def test_names_become_numbers(spark: SparkSession) -> None:
     topics = spark.createDataFrame([(5, "cats")], TOPIC)
     expected = members(spark, (1, 5, 1), (0, 5, None))
     same(pairs.transform(dictionary.interned, users, topics), expected)
+    coded = users.transform(dictionary.coded, "user")
+    same(pairs.transform(dictionary.interned, coded, topics), expected)
 
 
 def test_merging_keeps_the_earliest_time(spark: SparkSession) -> None:

@@ -18,6 +18,8 @@ from pyspark.sql.types import StructType
 
 from weft.pipeline.schemas import MEMBERSHIP, TEXT, WHOLE, columns, selected
 
+CODE = "code"
+"""The column of a dictionary that has a hash of 64 bits in place of each name."""
 # Names; the same in order, where `place` is the number of a part of the table, times 2³³, plus the
 # place in it; and with the numbers that they get.
 NAME = columns(name=TEXT)
@@ -76,15 +78,24 @@ def prefixed(pairs: DataFrame, user: str, topic: str) -> DataFrame:
     )
 
 
+def coded(names: DataFrame, column: str) -> DataFrame:
+    """`USER` or `TOPIC` with a `CODE` for each name. Where no two codes are equal and all names to
+    be looked up are in it, it says of each name what the dictionary does."""
+    return names.select(column, F.xxhash64("name").alias(CODE))
+
+
 def interned(
     pairs: DataFrame, users: DataFrame, topics: DataFrame, shape: StructType = MEMBERSHIP
 ) -> DataFrame:
-    """`PAIR` → `MEMBERSHIP`, or `STATED` → `HAPPENED`, by the dictionaries `USER` and `TOPIC`."""
-    by_name = pairs.withColumnsRenamed({"user": "user_name", "topic": "topic_name"})
-    numbers = by_name.join(users.withColumnRenamed("name", "user_name"), "user_name").join(
-        topics.withColumnRenamed("name", "topic_name"), "topic_name"
-    )
-    return selected(numbers.withColumn("time", F.timestamp_micros("time_us")), shape)
+    """`PAIR` → `MEMBERSHIP`, or `STATED` → `HAPPENED`, by the dictionaries `USER` and `TOPIC`, each
+    perhaps `coded`."""
+    found = pairs
+    for column, names in (("user", users), ("topic", topics)):
+        has_codes, key = CODE in names.columns, f"{column}_key"
+        wanted = F.xxhash64(column) if has_codes else F.col(column)
+        known = names.withColumnRenamed(CODE if has_codes else "name", key)
+        found = found.withColumn(key, wanted).drop(column).join(known, key)
+    return selected(found.withColumn("time", F.timestamp_micros("time_us")), shape)
 
 
 def met(known: DataFrame, new: DataFrame, *also: str) -> DataFrame:
