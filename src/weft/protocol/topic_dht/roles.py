@@ -602,8 +602,14 @@ class Role(Struct):
         self.child = Child(parent, list(others.values())[:most], now, unheard=unheard)
         return old.parent if old is not None and old.parent.peer != parent.peer else None
 
-    def orphan(self) -> None:
+    def orphan(self, child: Child, silent_since: Millis) -> bool:
+        """The lookup for the parent that the peer then had, as a `child`, has found no forwarder:
+        it has no parent any more if none has confirmed since long ago. Returns whether that is
+        so."""
+        if self.child is not child or child.confirmed_ms >= silent_since:
+            return False
         self.child = None
+        return True
 
     def see(self, member: Contact) -> None:
         """A random member was drawn: the view has its latest ones."""

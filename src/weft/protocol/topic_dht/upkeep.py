@@ -209,7 +209,6 @@ class Stabilisation(Layer):
             if self._claimed.takes(message.topic, self._ctx.now):
                 self._seek_parent(role, child, sender)
         else:
-            child.answered()
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
 
@@ -222,16 +221,11 @@ class Stabilisation(Layer):
             if entries:
                 child.seek(entries[0].contact.peer)
                 self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
-            elif role.child is child and self._is_lost(child):
-                role.orphan()
+            elif role.orphan(child, self._ctx.now - self._config.silence_ms):
                 self._initiator.settle_down(role)
 
         known = child.known() if claimant is None else [*child.known(), claimant]
         self._lookup.find_closest(role.topic, found, known)
-
-    def _is_lost(self, child: Child) -> bool:
-        """Whether no forwarder has confirmed for long that it is the parent."""
-        return child.confirmed_ms < self._ctx.now - self._config.silence_ms
 
     def _adopt(self, message: IsParent) -> None:
         role, child = self._roles.by_topic.get(message.topic), message.child
