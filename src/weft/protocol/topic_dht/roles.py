@@ -414,14 +414,19 @@ class Invitation(Struct, frozen=True):
     until_ms: Millis
 
 
+_ANEW_EVERY = 64
+"""guess: rounds of gossip after which the size of regions is estimated anew."""
+
+
 class Regions:
     """The size of the regions of a topic, from which random members are drawn (`upkeep.py`)."""
 
-    __slots__ = ("_estimates", "bits")
+    __slots__ = ("_estimates", "_rounds", "bits")
 
     def __init__(self) -> None:
         self.bits: int | None = None  # of a region's prefix inside the topic; None: not settled
         self._estimates: list[float] = []  # of how many forwarders there are
+        self._rounds = 0  # of gossip in this topic
 
     def learn(self, estimate: float, needed: int, most: int) -> None:
         """Settle the size once `needed` estimates of the number of forwarders are there; `most` is
@@ -437,9 +442,11 @@ class Regions:
         if self.bits is not None:
             self.bits += 1
 
-    def unsettle(self) -> None:
-        """The topic may have grown or shrunk."""
-        self.bits = None
+    def next_round(self) -> None:
+        """A round of gossip begins in the topic, which may have grown or shrunk by now."""
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            self.bits = None
 
 
 _OWED_MAX = 8

@@ -306,8 +306,6 @@ _SEAT = stream_of("topic_dht.seat")
 _ROUND = stream_of("topic_dht.round")
 _ESTIMATES = 4
 """guess: random places from whose density the size of regions is estimated."""
-_ANEW_EVERY = 64
-"""guess: rounds after which that size is estimated anew, since topics grow and shrink."""
 
 Drawn = Callable[[Contact | None], None]
 Opened = Callable[[rules.Region[Contact] | None, int], None]
@@ -319,7 +317,6 @@ class Samples(Layer):
 
     def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
         super().__init__(ctx, dht, roles, lookup)
-        self._rounds = 0
         self._place = ranking(ctx.me.peer) if ctx.config.stan.enabled else None
 
     # --- what other layers and the clock ask for --------------------------------------------------
@@ -345,9 +342,7 @@ class Samples(Layer):
         config = self._config
         if not config.gossips or role.forwarder is None or not role.wanted:
             return
-        self._rounds += 1
-        if self._rounds % _ANEW_EVERY == 0:
-            role.regions.unsettle()
+        role.regions.next_round()
         if not role.view:
             self.fill_view(role)
         elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
