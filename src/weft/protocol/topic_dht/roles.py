@@ -618,14 +618,11 @@ class Role(Struct):
         self.child = None
         return True
 
-    def see(self, member: Contact) -> None:
-        """A random member was drawn: the view has its latest ones."""
-        self.view.renew(member.peer, member)
-
-    def see_ranked(self, member: Contact, place: Callable[[PeerId], int]) -> None:
-        """The same where links are shared: from a full view the member that ranks last is
-        dropped."""
-        if member.peer not in self.view and len(self.view) >= self.view.most:
+    def see(self, member: Contact, place: Callable[[PeerId], int] | None) -> None:
+        """A random member was drawn: the view has the latest ones. Where links are shared, members
+        are ranked by their `place`, and from a full view the one that ranks last is dropped."""
+        is_full = len(self.view) >= self.view.most
+        if place is not None and is_full and member.peer not in self.view:
             last = gives_way(self.view, member.peer, place)
             if last == member.peer:
                 return

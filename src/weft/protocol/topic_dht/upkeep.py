@@ -457,9 +457,5 @@ class Samples(Layer):
         self._open_region(role, opened, left)
 
     def _see(self, role: Role, member: Contact) -> None:
-        if member.peer == self._roles.me.peer:
-            return
-        if self._place is None:
-            role.see(member)
-        else:
-            role.see_ranked(member, self._place)
+        if member.peer != self._roles.me.peer:
+            role.see(member, self._place)
