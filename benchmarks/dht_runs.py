@@ -5,21 +5,20 @@
     run.look_up()
     assert run.finish().exact == run.lookups
 
-What is found is judged by `checkers/dht.py`, which knows where all peers are.
+What is found is judged by `Truth`, which knows where all peers are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from weft.ids import PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
-from weft.rules.prefix import as_bytes, block_key, location_of
+from weft.rules.prefix import as_bytes, block_key, closest, location_of
 from weft.sim.builder import SimNet
-from weft.sim.checkers.dht import Truth, check_order, judge
 from weft.sim.network import Conditions
 
 _START_MS = 20_000
@@ -29,6 +28,51 @@ _PATIENCE_MS = 120_000
 _STEP_MS = 500
 _BETWEEN_MS = 50
 """guess: operations begin this far apart, so that they overlap."""
+
+
+class Truth:
+    """The peers that are up, by location."""
+
+    def __init__(self, up: Iterable[PeerId]) -> None:
+        self._by_location = {location_of(peer): peer for peer in up}
+        self._up = frozenset(self._by_location.values())
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._up
+
+    def closest(self, target: int, count: int) -> list[PeerId]:
+        return [self._by_location[key] for key in closest(target, self._by_location, count)]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One lookup compared with the peers that are really closest."""
+
+    wanted: int
+    right: int  # found, and among the truly closest
+    dead: int  # found, but not up
+
+    @property
+    def exact(self) -> bool:
+        return self.right == self.wanted and not self.dead
+
+
+def judge(found: Sequence[PeerId], target: int, count: int, truth: Truth) -> Judged:
+    """Compare what a lookup found with the `count` closest of the peers that are up."""
+    closest_up = truth.closest(target, count)
+    right = len(set(found) & set(closest_up))
+    return Judged(len(closest_up), right, sum(peer not in truth for peer in found))
+
+
+def check_order(found: Sequence[PeerId], target: int) -> list[str]:
+    """Closest first, and no peer twice."""
+    distances = [location_of(peer) ^ target for peer in found]
+    violations = []
+    if distances != sorted(distances):
+        violations.append("a lookup's result is not ordered by distance")
+    if len(set(distances)) != len(distances):
+        violations.append("a lookup's result names a peer twice")
+    return violations
 
 
 @dataclass

@@ -141,7 +141,6 @@ def over_arrays(shape: Shape, seed: int) -> dict[str, Any]:
         "topics": held.topics,
         "subscriptions": held.total,
         "locations_mean": round(float(roles.locations.mean()), 3),
-        "operations": roles.done(),
         **spread_over_arrays(roles, seed),
         **crash_over_arrays(roles, seed),
     }

@@ -346,6 +346,55 @@ def foreign_writes(house: House) -> Iterator[str]:
                 yield f"{module.name}:{node.lineno} {ast.unparse(node)}"
 
 
+def _classes(house: House) -> dict[tuple[str, str], tuple[ast.ClassDef, list[tuple[str, str]]]]:
+    """All classes by module and name, each with those that it inherits from directly."""
+    found: dict[tuple[str, str], tuple[ast.ClassDef, list[tuple[str, str]]]] = {}
+    for module in house.modules.values():
+        origins = {
+            alias.asname or alias.name: (node.module or "", alias.name)
+            for node in module.nodes
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in module.nodes:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases = []
+            for base in node.bases:
+                name = ast.unparse(base.value if isinstance(base, ast.Subscript) else base)
+                front, _, last = name.rpartition(".")
+                of = ".".join(origins.get(front, ("", front))).lstrip(".")
+                bases.append((of, last) if front else origins.get(name, (module.name, name)))
+            found[module.name, node.name] = node, bases
+    return found
+
+
+def inherited_writes(house: House) -> Iterator[str]:
+    """Writes to attributes of `self` that a class of another module has already: bound anew or
+    deleted; changed, where they hold containers."""
+    classes = _classes(house)
+    for (name, _), (node, bases) in classes.items():
+        bound: set[str] = set()
+        containers: set[str] = set()
+        left = list(bases)
+        while left:
+            above = left.pop()
+            if above in classes:
+                parent, further = classes[above]
+                left += further
+                if above[0] != name:
+                    bound |= _own_attributes([parent])
+                    containers |= _containers([parent])
+        inside = list(ast.walk(node)) if bound else []
+        shortened = _shortened(inside)
+        for one in inside:
+            target, anew = _written(one, shortened)
+            if target is None or ast.unparse(target.value) not in ("self", "cls"):
+                continue
+            if target.attr in (bound if anew else containers):
+                yield f"{name}:{getattr(one, 'lineno', 0)} {ast.unparse(one)}"
+
+
 def counters_read(house: House) -> Iterator[str]:
     """Counters are for people to look at: no machine reads one, and no driver keeps one to decide
     by."""
@@ -655,6 +704,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     namesakes,
     cycles,
     foreign_writes,
+    inherited_writes,
     counters_read,
     unused,
     unread_parameters,
@@ -747,6 +797,21 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "def b(a):\n    del a.of[1]",
             "class B:\n    flag: int\n\n    def b(self, a: A):\n        a.flag = 2",
             "class B:\n    held: list\n\n    def b(self, a: A | None):\n        a.held.clear()",
+        )
+    ),
+    *(
+        (
+            inherited_writes,
+            {"src/weft/net/a.py": HOLDER, "src/weft/net/b.py": f"{imported}\n\n{inheriting}"},
+        )
+        for imported, inheriting in (
+            ("from weft.net.a import A", "class B(A):\n    def b(self):\n        self.flag = 2\n"),
+            ("from weft.net import a", "class B(a.A):\n    def b(self):\n        del self.flag\n"),
+            (
+                "from weft.net.a import A as Z",
+                "class B(Z):\n    pass\n\n\n"
+                "class C(B):\n    def c(self):\n        self.held.append(2)\n",
+            ),
         )
     ),
     *(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         IsolatedError,
         ListenError,
         LossError,
+        MetricsError,
         NotConfirmed,
         UsageError,
     )
@@ -76,6 +77,7 @@ _HOMES = {
     "ListenError": "weft.net.errors",
     "Gap": "weft.net.subscription",
     "LossError": "weft.net.errors",
+    "MetricsError": "weft.net.errors",
     "NotConfirmed": "weft.net.errors",
     "UsageError": "weft.net.errors",
     "Identity": "weft.net.identity",
@@ -113,6 +115,7 @@ __all__ = [
     "LifeEvents",
     "ListenError",
     "LossError",
+    "MetricsError",
     "NotConfirmed",
     "NotHeld",
     "Notification",

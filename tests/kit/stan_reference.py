@@ -37,7 +37,6 @@ class Topic:
         self.heard: set[int] = set()
         self.memory: dict[int, list[int]] = {node: [] for node in members}
         self.waiting: list[int] = []
-        self.notices = self.requests = 0
 
     def _key(self, purpose: str, *coordinates: int, topic: bool = True) -> int:
         key = absorb(absorb(0, self.seed), stream_of(f"stan.{purpose}"))
@@ -60,7 +59,6 @@ class Topic:
         self.views[at] = after = stan.kept(others, self.wanted, weigh, self.adopted[at])
         if self.started:
             gone = [other for other in before if other not in after]
-            self.notices += 2 * len(gone)
             lonely = [other for other in gone if not self._holders(other)]
             self.waiting += [other for other in lonely if other not in self.waiting]
         return after != before
@@ -129,7 +127,6 @@ class Topic:
     def _ask_for_a_link(self, node: int, when: tuple[int, int], config: Config) -> None:
         key = self._key("adopt", node, *when)
         for turn, asked in enumerate(list(self.views[node])):
-            self.requests += 1
             lately = asked in self.heard or self.quiet[asked] == 0
             found = stan.can_be_found(lately, len(set(self._holders(asked)) - {node}))
             if self._lost(key, turn, config.loss) or (found and node in self.views[asked]):

@@ -15,6 +15,16 @@ A = Topic("/a")
 QUIET_MS = 10_000
 
 
+def unsubscribe(run: Run, number: int, topics: list[Topic]) -> None:
+    """A peer's user wants some topics no more."""
+    machine = run.machine(number)
+    if machine is not None:
+        run.note_unwanted(number, topics)
+        machine.ctx.begin(run.world.now_ms)
+        machine.topics.initiator.unsubscribe(topics)
+        run.flush(number)
+
+
 class Group:
     """Algorithm 1 never runs here: what is right is right by the operations alone."""
 

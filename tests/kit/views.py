@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from weft.engine.core.layout import Rows, empty_rows
+from weft.engine.core.layout import Rows, empty_rows, get_age, set_age
 
 
 @dataclass
@@ -25,14 +25,18 @@ def to_rows(views: list[View], view_size: int) -> Rows:
         count = len(view.peers)
         rows.ids()[row] = (row + 1) % len(views)
         rows.ids()[row, :count] = view.peers
-        rows.ages()[row, :count] = view.ages
+        for slot, age in enumerate(view.ages):
+            set_age(rows.octets, row, slot, age)
         rows.counts()[row] = count
     return rows
 
 
 def from_rows(rows: Rows) -> list[View]:
     return [
-        View(rows.ids()[row, :count].tolist(), rows.ages()[row, :count].tolist())
+        View(
+            rows.ids()[row, :count].tolist(),
+            [get_age(rows.octets, row, slot) for slot in range(count)],
+        )
         for row, count in enumerate(rows.counts().tolist())
     ]
 

@@ -111,15 +111,9 @@ def test_a_bound_on_traces_is_seen_by_the_same_bound_on_the_grid() -> None:
 
 
 def test_what_could_not_be_measured_is_not_noticed(spark: SparkSession, tmp_path: Path) -> None:
-    """Unless the experiment says that the absence is its verdict."""
     silent = dice.entry(id="silent", defects=(BLANK,))
-    asked = {name: replace(why, absence=True) for name, why in silent.tolerances.items()}
-    telling = replace(silent, id="telling", tolerances=asked)
-    found = audit(spark, [silent, telling], tmp_path)
-    assert [(each.experiment, each.moved) for each in found] == [
-        ("silent", False),
-        ("telling", True),
-    ]
+    found = audit(spark, [silent], tmp_path)
+    assert [(each.experiment, each.moved) for each in found] == [("silent", False)]
     assert unmoved(found) == [("silent", "gap")]
     assert "no numbers: could not be measured, which says nothing of the bound" in table(found)
     [never] = compared(silent, verdict_of(Basis.PAPER, False, 0.1, value=None), {})

@@ -54,7 +54,7 @@ def test_the_folder_of_data_can_be_set_from_outside(
 def test_a_trace_that_is_no_lake_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALake, match="no lake here"):
         find(tmp_path, trace=tmp_path / "nothing")
-    with pytest.raises(Problem, match="these run on no data: tera-4a"):
+    with pytest.raises(Problem, match="these experiments use no data: tera-4a"):
         arguments = ["run", "tera-4a", "--trace", str(_lake(tmp_path))]
         command.run(parser_for("lab", command).parse_args(arguments))
 

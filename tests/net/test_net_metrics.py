@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import weft
 from net_kit import keeping, until
-from weft.net.errors import MetricsError
 from weft.net.exposition import HELP, labelled
 from weft.net.metrics import Counters, Histogram
 from weft.store.memory import MemoryStore
@@ -142,5 +141,5 @@ async def test_without_the_package_the_extra_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "weft.net.exposition", raising=False)
     async with weft.Peer.open(config=keeping()) as peer:
-        with pytest.raises(MetricsError, match=r"pip install 'weft\[web\]'"):
+        with pytest.raises(weft.MetricsError, match=r"pip install 'weft\[web\]'"):
             await peer.serve_metrics("127.0.0.1:0")

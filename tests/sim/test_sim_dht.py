@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log2
 
 import pytest
-from benchmarks.dht_runs import Report, Run
+from benchmarks.dht_runs import Report, Run, Truth, check_order, judge
 
 from nameless import contact_of
 from weft.protocol.config import Dht
@@ -74,3 +74,15 @@ def test_a_seed_is_a_run() -> None:
         return one.finish()
 
     assert once() == once()
+
+
+def test_the_judge_sees_what_is_missing_dead_or_out_of_order() -> None:
+    target = 12345
+    truth = Truth(PEERS)
+    right = judge(PEERS, target, len(PEERS), truth)
+    assert right.exact and right.right == 50
+    assert not judge(PEERS[1:], target, len(PEERS), truth).exact
+    dead = judge(PEERS, target, 10, Truth(PEERS[1:]))
+    assert dead.dead == 1 and not dead.exact
+    assert check_order([PEERS[0], PEERS[0]], target)
+    assert any(check_order([a, b], target) for a, b in ((PEERS[0], PEERS[1]), (PEERS[1], PEERS[0])))

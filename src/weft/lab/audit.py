@@ -11,8 +11,7 @@ not been seen to fall short. The defects that are left then are run only with `e
 which no defect of an experiment is planted tell nothing here and are left out as well.
 
 A number that could not be measured fails its verdict, but tells nothing of the bound: a defect that
-leaves nothing to measure counts as noticed only where the experiment says that the absence is what
-its claim denies (`ground.Ground.absence`).
+leaves nothing to measure does not count as noticed.
 
     DIR/ID/verdict.json               as it is, at the points that defects are planted at
     DIR/ID/defects/NAME/verdict.json  with a defect planted
@@ -228,7 +227,7 @@ def compared(entry: AnyEntry, healthy: Verdict, defective: Mapping[str, Verdict]
             healthy.measured[name],
             healthy.tolerance[name],
             tuple(
-                _effect(healthy, name, defect, verdict, entry.tolerances[reason].absence)
+                _effect(healthy, name, defect, verdict)
                 for defect, verdict in defective.items()
                 if name in verdict.tolerance
             ),
@@ -242,10 +241,10 @@ def compared(entry: AnyEntry, healthy: Verdict, defective: Mapping[str, Verdict]
     return found + [Audited(healthy.id, each, each, NOT_SEEN, NOT_ASKED, ()) for each in unseen]
 
 
-def _effect(healthy: Verdict, name: str, defect: str, verdict: Verdict, absence: bool) -> Effect:
+def _effect(healthy: Verdict, name: str, defect: str, verdict: Verdict) -> Effect:
     before, after = healthy.measured[name]["value"], verdict.measured[name]["value"]
     if after is None or isnan(after):
-        return Effect(defect, None, absence, None)
+        return Effect(defect, None, False, None)
     noticed = not verdict.tolerance[name]["passed"]
     bound, same = healthy.tolerance[name]["bound"], verdict.tolerance[name]["bound"]
     passing = None

@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from weft.lab import universes
 from weft.lab.defect import planted
@@ -35,7 +38,6 @@ from weft.pipeline.session import parallelism
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from pyspark.sql import DataFrame, SparkSession
 
 BIN_SECONDS = 2.0  # guess: a partition costs some 20 ms, which this makes small
 POLL_SECONDS = 0.3  # guess: how often to look for finished tasks
@@ -105,7 +107,6 @@ def _run_stage(
     spark: SparkSession, bins: list[list[Task]], out: Path, watch: Callable[[], None]
 ) -> None:
     """One Spark job over the bins."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415  (Spark is imported when used)
 
     def job() -> None:
         numbers = spark.range(0, len(bins), 1, len(bins))
@@ -270,8 +271,6 @@ def _spread(spark: SparkSession, task: Task, out: Path) -> Columns:
 
 def framed(task: Task, result: DataFrame) -> DataFrame:
     """The rows of a job as they are stored, filled up as in `rows_of`."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
     known = {**task.params, "point": task.point, "seed": task.seed}
     shape = shape_of(task.columns)
     missing = [name for name in shape.names if name not in result.columns and name not in known]

@@ -32,7 +32,6 @@ class Ground:
     basis: Basis
     chosen: date
     why: str
-    absence: bool = False  # whether the claim is also contradicted if there is nothing to measure
 
     @property
     def counted(self) -> bool:
@@ -50,8 +49,8 @@ def derived(chosen: str, why: str) -> Ground:
     return Ground(Basis.DERIVED, date.fromisoformat(chosen), why)
 
 
-def asked(chosen: str, why: str, *, absence: bool = False) -> Ground:
-    return Ground(Basis.ASKED, date.fromisoformat(chosen), why, absence)
+def asked(chosen: str, why: str) -> Ground:
+    return Ground(Basis.ASKED, date.fromisoformat(chosen), why)
 
 
 def by_construction(chosen: str, why: str) -> Ground:

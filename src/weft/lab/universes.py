@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
 from weft.engine.data.grid import Grid, draw_grid
 from weft.engine.data.universe import READINGS
@@ -30,10 +31,9 @@ from weft.lab.sources import Source
 from weft.lab.task import Task
 from weft.lab.versus.crowd import LEAST, Happened, draw_users
 from weft.pipeline import tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
+from weft.pipeline.memberships import pruned, topic_sizes
+from weft.pipeline.schemas import MEMBERSHIP
+from weft.pipeline.universe import Universes, medians
 
 FOLDER = ".universes"
 WHOLE_TRACE = "whole"
@@ -100,8 +100,6 @@ def frame_of(
     spark: SparkSession, params: Params, seed: int, source: Source, out: Path
 ) -> DataFrame:
     """The memberships of a point as a table (`MEMBERSHIP`)."""
-    from weft.pipeline.schemas import MEMBERSHIP  # noqa: PLC0415  (Spark is imported when used)
-
     if params["nodes"]:
         return source.memberships(spark, seed, grid_of(params["nodes"]))
     return tables.read(spark, folder_of(params, out), MEMBERSHIP)
@@ -130,8 +128,6 @@ def make(
 ) -> None:
     """Make what these tasks need and is not there; `watch` is told how many are done, and what
     comes next."""
-    from weft.pipeline.schemas import MEMBERSHIP  # noqa: PLC0415  (Spark is imported when used)
-
     wanted = missing(tasks, out)
     done = 0
     for source in dict.fromkeys(task.source for task in wanted):
@@ -155,9 +151,6 @@ def _made(
     spark: SparkSession, source: Source, wanted: list[Params]
 ) -> Iterable[tuple[Params, DataFrame]]:
     """The memberships of these points of one source, one after the other."""
-    from weft.pipeline.memberships import pruned  # noqa: PLC0415  (Spark is imported when used)
-    from weft.pipeline.universe import Universes, medians  # noqa: PLC0415
-
     everything = source.opened().memberships(spark).cache()
     try:
         for params in wanted:
@@ -189,8 +182,6 @@ class NothingShared(WeftError):
 def of_a_crowd(memberships: DataFrame, peers: int) -> DataFrame:
     """The memberships of so many users that have interests in common. Of a table that is larger
     than CROWD_ROWS, they are looked for among a part of the users, by a hash of their numbers."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
     parts = 1 + memberships.count() // CROWD_ROWS
     some = memberships.where(F.pmod(F.xxhash64("user"), F.lit(parts)) == 0)
     table = some.select("topic", "user").toArrow()
@@ -204,8 +195,6 @@ def of_a_crowd(memberships: DataFrame, peers: int) -> DataFrame:
 def of_members(events: DataFrame, memberships: DataFrame) -> DataFrame:
     """Of HAPPENED what has a time and was done by these users in these topics of theirs: `topic`,
     `user` and `at_ms`, the first CROWD_EVENTS in the order of time."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
     held = F.broadcast(memberships.select("user", "topic"))
     theirs = events.where("time is not null").join(held, ["user", "topic"], "left_semi")
     at_ms = F.floor(F.unix_micros("time") / 1000).alias("at_ms")
@@ -215,11 +204,6 @@ def of_members(events: DataFrame, memberships: DataFrame) -> DataFrame:
 
 def of_large_topics(memberships: DataFrame) -> DataFrame:
     """The memberships in 20 topics of at least 100 subscribers, spread evenly over their sizes."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
-    from weft.pipeline.memberships import topic_sizes  # noqa: PLC0415
-
     large = memberships.transform(topic_sizes).where(F.col("subscribers") >= LARGE_LEAST)
     count = large.count()
     order = Window.orderBy("subscribers", "topic")

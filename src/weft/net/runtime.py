@@ -45,7 +45,16 @@ from weft.net.life import Life
 from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
-from weft.net.receipt import UNANSWERED, Answers, Became, Receipt, Sent, give
+from weft.net.receipt import (
+    GATHERED_BYTES_MAX,
+    UNANSWERED,
+    Answers,
+    Became,
+    Gathered,
+    Receipt,
+    Sent,
+    give,
+)
 from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
@@ -63,7 +72,6 @@ from weft.store.reader import Since
 log = logging.getLogger("weft.net")
 
 
-GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
 _CLOCK_MS = 250  # guess: how often the wall clock is compared with the process's clock
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
@@ -403,7 +411,7 @@ class Runtime:
         before = self.gathered.get(topic)
         if before is not None:
             before.send()
-        gathered = Gathered(self, topic, expected)
+        gathered = Gathered(self.me.peer, topic, expected, self._send_run)
         if self._linger_s and expected is not None:
             self._loop.call_later(self._linger_s, gathered.send)
         elif not self._turn_due:
@@ -422,7 +430,7 @@ class Runtime:
         while self.gathered:
             next(iter(self.gathered.values())).send()
 
-    def send_run(
+    def _send_run(
         self,
         topic: Topic,
         payloads: tuple[bytes, ...],
@@ -740,89 +748,6 @@ class Runtime:
         level = logging.INFO if kept and self._life.alone() else logging.WARNING
         fate = "they stay in the store" if kept else "they are dropped"
         log.log(level, "closing: no peer has taken some of the latest events; %s", fate)
-
-
-class Gathered(Sent):
-    """The events published in one topic since the loop's latest turn, which go out as one run."""
-
-    __slots__ = (
-        "_answered",
-        "_late",
-        "_payloads",
-        "_room",
-        "_runtime",
-        "expected",
-        "size",
-        "topic",
-    )
-
-    def __init__(self, runtime: Runtime, topic: Topic, expected: Became | None) -> None:
-        super().__init__(runtime.me.peer)
-        self.topic = topic
-        self.expected = expected
-        self.size = 0  # in bytes
-        # Events whose callers need not wait: for an answer, or for the loop's turn after a full
-        # run.
-        self._room = RUN_MAX - 1 if expected is not None else 0
-        self._runtime: Runtime | None = runtime  # None: sent
-        self._payloads: list[bytes] = []
-        self._answered: asyncio.Future[None] | None = None  # made if it is waited for
-        self._late: asyncio.Future[seam.Answer] | None = None  # the answer that follows "queued"
-
-    @property
-    def outcome(self) -> Became:
-        if self.expected is not None and self._runtime is not None:
-            return self.expected
-        return super().outcome
-
-    @property
-    def late(self) -> asyncio.Future[seam.Answer] | None:
-        if self.expected == "queued":
-            self.send()
-        return self._late
-
-    @property
-    def count(self) -> int:
-        return len(self._payloads)
-
-    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
-        """One more event. With `joins` it is added only if there is nothing to check or to wait for
-        that was not when the run began; None: it must go through `Runtime.publish`."""
-        payloads = self._payloads
-        place, size = len(payloads), self.size + len(payload)
-        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
-            return None
-        payloads.append(payload)
-        self.size = size
-        return Receipt(self.topic, self, place)
-
-    def send(self) -> None:
-        runtime, self._runtime = self._runtime, None
-        if runtime is not None:
-            payloads, self._payloads = tuple(self._payloads), []
-            goes_on = self.expected == "queued"
-            self._peers, self._dropped = runtime.send_run(
-                self.topic, payloads, self._on_answer, goes_on
-            )
-
-    def _on_answer(self, answer: seam.Answer, peers: int) -> None:
-        if self._answer is not None:
-            if self._late is not None:
-                give(self._late, answer)
-            return
-        self._answer = answer
-        self._peers = peers
-        if answer.outcome == "queued":
-            self._late = asyncio.get_running_loop().create_future()
-        if self._answered is not None:
-            give(self._answered, None)
-
-    async def wait(self) -> None:
-        """Wait until there is an answer."""
-        if self._answer is None:
-            if self._answered is None:
-                self._answered = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._answered)
 
 
 class _Gate:

@@ -37,6 +37,10 @@ class TopicPart:
         self.subscribed = False
         self.tokens: list[int] = []  # subscriptions to be answered
 
+    def enter(self) -> None:
+        """This peer subscribes."""
+        self.subscribed = True
+
 
 P = TypeVar("P", bound=TopicPart)
 
@@ -96,7 +100,7 @@ class Subscriptions(Generic[P]):
         this peer is subscribed already."""
         part = self.open(topic, scheme)
         if not part.subscribed:
-            part.subscribed = True
+            part.enter()
             part.tokens.append(token)
             self._ctx.trace(JOIN, {"topic": topic})
             return part

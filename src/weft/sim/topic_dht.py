@@ -199,14 +199,6 @@ class Run(RoleNet):
             machine.topics.initiator.subscribe(topics)
             self.flush(number)
 
-    def unsubscribe(self, number: int, topics: Sequence[Topic]) -> None:
-        machine = self.machine(number)
-        if machine is not None:
-            self.note_unwanted(number, topics)
-            machine.ctx.begin(self.world.now_ms)
-            machine.topics.initiator.unsubscribe(topics)
-            self.flush(number)
-
     def flush(self, number: int) -> None:
         """Carry out the effects of a machine that was called outside of `handle`."""
         machine = self.machine(number)

@@ -12,7 +12,7 @@ from weft.engine.data.memberships import memberships
 from weft.engine.stan import overlays as stan
 from weft.engine.stan.fitness import clustering, diameter, fitness
 from weft.engine.stan.overlays import IDEAL, Config, Overlays, fewest
-from weft.rules.stan import PATIENCE, view_size
+from weft.rules.stan import PATIENCE, ROUNDS, view_size
 
 
 def grid(nodes: int = 100, topics: int = 16, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +77,13 @@ def test_rounds_lead_to_the_ideal_and_save_links() -> None:
     assert before - after >= 0.95 * (before - best)
 
 
-def test_walks_back_off_where_nothing_improves() -> None:
-    overlays = stan.overlays_of(*grid())
-    often = stan.run(overlays, Config(rounds=16), 1)
-    seldom = stan.run(overlays, Config(rounds=16, longest=8), 1)
-    assert seldom.walks < 0.6 * often.walks
+def unlinked(outcome: stan.Outcome, round_: int) -> int:
+    """How many members are in no view."""
+    overlays, count = outcome.overlays, 0
+    for place, rows in enumerate(views(outcome, round_)):
+        members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
+        count += len(set(members.tolist()) - set(rows.ravel().tolist()))
+    return count
 
 
 def test_adoption_links_members_that_nobody_knows() -> None:
@@ -90,31 +92,21 @@ def test_adoption_links_members_that_nobody_knows() -> None:
     plain = stan.run(overlays, Config(), 1)
     mended = stan.run(overlays, Config(overheard=True, patience=1), 1)
 
-    def unlinked(outcome: stan.Outcome) -> int:
-        count = 0
-        for place, rows in enumerate(views(outcome, 8)):
-            members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
-            count += len(set(members.tolist()) - set(rows.ravel().tolist()))
-        return count
-
-    assert (plain.adopted, plain.requests, plain.notices) == (0, 0, 0)
-    assert mended.requests >= mended.adopted > 0
-    assert unlinked(plain) > 10
-    assert unlinked(mended) == 0
+    assert unlinked(plain, 8) > 10
+    assert unlinked(mended, 8) == 0
 
 
 def test_nobody_is_without_an_in_link_after_any_round() -> None:
     """Lean weights take many in-links away; whoever loses the last one has another at once."""
     topics, nodes = grid(200, 32)
     overlays = stan.overlays_of(topics, nodes)
-    config = Config(patience=PATIENCE, lean=True)
-    rounds = tuple(range(config.rounds + 1))
-    outcome = stan.run(overlays, config, 1, rounds, stan.interests_of(topics, nodes))
-    assert outcome.adopted > 0
+    interests, rounds = stan.interests_of(topics, nodes), tuple(range(ROUNDS + 1))
+    plain, mended = (
+        stan.run(overlays, Config(patience=patience, lean=True), 1, rounds, interests)
+        for patience in (0, PATIENCE)
+    )
     for round_ in rounds[1:]:
-        for place, rows in enumerate(views(outcome, round_)):
-            members = overlays.members[overlays.offsets[place] : overlays.offsets[place + 1]]
-            assert set(members.tolist()) == set(rows.ravel().tolist())
+        assert unlinked(plain, round_) > unlinked(mended, round_) == 0
 
 
 def test_lonely_topics_have_no_links() -> None:

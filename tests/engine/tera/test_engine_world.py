@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.graph import indegrees
 
-from weft.engine.core.layout import random_rows
+from weft.engine.core.layout import empty_rows, random_rows
 from weft.engine.data.memberships import spread
 from weft.engine.tera.access_points import NOT_FOUND
 from weft.engine.tera.cyclon import join
@@ -62,9 +62,7 @@ def test_a_seed_decides_who_comes_and_goes() -> None:
 
 def test_newcomers_are_known_as_well_as_others() -> None:
     peers, newcomers = 400, 100
-    rows = random_rows(peers + newcomers, 20, 3)
-    rows.counts()[peers:] = 0
-    rows.ages()[peers:] = 0
+    rows = empty_rows(peers + newcomers, 20)
     first = random_rows(peers, 20, 3)
     rows.octets[: len(first.octets)] = first.octets
     alive = np.ones(peers + newcomers, np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import T, contact, sent
-from topic_dht_kit import A, Group
+from topic_dht_kit import A, Group, unsubscribe
 from topic_dht_rig import child_of_2, place
 from weft.ids import Topic
 from weft.protocol.kademlia.rpc import FindReply, FindRequest
@@ -81,7 +81,7 @@ def test_a_child_knows_its_parent_and_others(group: Group) -> None:
     split_some(group, 5, 7, 2)
     limit = group.machine(0).config.alternatives_max
     late = Topic("/late")
-    group.run.unsubscribe(11, [A])
+    unsubscribe(group.run, 11, [A])
     group.rest()
     group.run.subscribe(11, [A, late])
     group.rest()
@@ -94,7 +94,7 @@ def test_a_child_knows_its_parent_and_others(group: Group) -> None:
 
 def test_leave_sends_the_children_to_their_closest(group: Group) -> None:
     split_some(group, 5, 7)
-    group.run.unsubscribe(5, [A])
+    unsubscribe(group.run, 5, [A])
     group.rest()
     group.right()
     assert not group.has_role(5) and group.forwarders() == [0, 7]
@@ -102,7 +102,7 @@ def test_leave_sends_the_children_to_their_closest(group: Group) -> None:
 
 def test_the_last_forwarder_hands_over_to_a_child(group: Group) -> None:
     heir = group.closest(0, group.children())
-    group.run.unsubscribe(0, [A])
+    unsubscribe(group.run, 0, [A])
     group.rest()
     group.right()
     assert group.forwarders() == [heir] and not group.has_role(0)
@@ -110,9 +110,9 @@ def test_the_last_forwarder_hands_over_to_a_child(group: Group) -> None:
 
 def test_a_forwarder_without_children_just_goes() -> None:
     group = Group(2)
-    group.run.unsubscribe(1, [A])
+    unsubscribe(group.run, 1, [A])
     group.rest()
-    group.run.unsubscribe(0, [A])
+    unsubscribe(group.run, 0, [A])
     group.rest()
     group.right()
     assert group.forwarders() == [] and not group.has_role(0)
@@ -157,7 +157,7 @@ def test_replace_of_one_that_does_no_more_than_its_share_is_aborted(group: Group
 
 def test_newcomers_replace_a_forwarder_that_does_more_than_its_share(group: Group) -> None:
     """The fairness test is made on subscription too."""
-    group.run.unsubscribe(4, [A])
+    unsubscribe(group.run, 4, [A])
     group.run.subscribe(0, [Topic(f"/more/{number}") for number in range(8)])
     group.run.subscribe(4, [Topic("/own/5"), Topic("/own/6"), Topic("/own/7")])
     group.rest()
@@ -170,7 +170,7 @@ def test_newcomers_replace_a_forwarder_that_does_more_than_its_share(group: Grou
 def test_a_newcomer_without_location_splits_where_there_are_most_children() -> None:
     group = Group(10)
     for peer in (8, 9):
-        group.run.unsubscribe(peer, [A, Topic(f"/own/{peer}")])
+        unsubscribe(group.run, peer, [A, Topic(f"/own/{peer}")])
     group.run.subscribe(1, [Topic("/own/2")])
     group.rest()
     assert group.machine(9).roles.load().locations == 0
@@ -192,8 +192,8 @@ def test_two_splits_at_once_one_is_told_to_wait(group: Group) -> None:
 def test_all_at_once_ends_well(group: Group) -> None:
     for peer in (2, 3, 4, 5, 6, 7):
         group.do(peer, "split", 0)
-    group.run.unsubscribe(8, [A])
-    group.run.unsubscribe(0, [A])
+    unsubscribe(group.run, 8, [A])
+    unsubscribe(group.run, 0, [A])
     group.rest()
     group.rest()
     group.right()
@@ -221,11 +221,11 @@ def test_unsubscribing_while_subscribing_leaves_nothing(group: Group) -> None:
     topic = Topic("/short")
     group.run.subscribe(3, [topic])
     group.run.run(15)
-    group.run.unsubscribe(3, [topic])
+    unsubscribe(group.run, 3, [topic])
     group.rest()
     group.right()
     group.run.subscribe(3, [topic])
-    group.run.unsubscribe(3, [topic])
+    unsubscribe(group.run, 3, [topic])
     group.run.subscribe(3, [topic])
     group.rest()
     group.right()

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from topic_dht_kit import unsubscribe
 from weft.ids import Contact, Topic
 from weft.protocol.topic_dht.roles import Config as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
@@ -59,7 +60,7 @@ class Alone(RuleBasedStateMachine):
 
     @rule(peer=peers, unwanted=some_topics)
     def unsubscribe(self, peer: int, unwanted: list[Topic]) -> None:
-        self.run.unsubscribe(peer, unwanted)
+        unsubscribe(self.run, peer, unwanted)
         self.run.run(QUIET_MS)
 
     @rule(peer=peers, topic=topics, operation=st.sampled_from(("split", "replace")))
@@ -123,7 +124,7 @@ class Together(RuleBasedStateMachine):
 
     @rule(peer=peers, unwanted=some_topics)
     def unsubscribe(self, peer: int, unwanted: list[Topic]) -> None:
-        self.run.unsubscribe(peer, unwanted)
+        unsubscribe(self.run, peer, unwanted)
 
     @rule(duration=st.sampled_from((1, 10, 30, 100, 1_000, 5_000)))
     def wait(self, duration: int) -> None:

@@ -135,6 +135,26 @@ def test_a_view_takes_whole_regions_and_favours_nobody() -> None:
     assert chi_square_p(list(counts.values())) > 0.001, counts
 
 
+def test_the_size_of_regions_is_estimated_anew_in_every_topic() -> None:
+    """One count for two topics, which take turns, left the first of them as it was for ever."""
+    settings = TopicConfig(scheme="full-gossip", period_ms=10**9)
+    run = Run(seed=2, peers=4, topics=settings)
+    run.come_up()
+    for peer in range(4):
+        run.subscribe(peer, [T, OTHER])
+    run.run(5_000)
+    machine = run.machine(0)
+    assert machine is not None
+    both = [machine.topics.roles.by_topic[topic] for topic in (T, OTHER)]
+    for role in both:
+        role.regions.learn(40.0, 1, 20)
+        assert role.regions.bits is not None
+    for _ in range(64):
+        for role in both:
+            machine.topics.samples.on_period(role)
+    assert [role.regions.bits for role in both] == [None, None]
+
+
 def test_children_and_trees_keep_no_views() -> None:
     settings = TopicConfig(scheme="forward-treecast", period_ms=2_000)
     run = Run(seed=2, peers=5, topics=settings)

@@ -9,22 +9,9 @@ import pytest
 from nameless import contact_of
 from weft.ids import Topic
 from weft.protocol.topic_dht.roles import location
-from weft.sim.checkers.dht import Seat, Truth, captured, check_order, check_topic, judge
+from weft.sim.checkers.dht import Seat, captured, check_topic
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
-
-
-def test_the_judge_sees_what_is_missing_dead_or_out_of_order() -> None:
-    target = 12345
-    truth = Truth(PEERS)
-    right = judge(PEERS, target, len(PEERS), truth)
-    assert right.exact and right.right == 50
-    assert not judge(PEERS[1:], target, len(PEERS), truth).exact
-    dead = judge(PEERS, target, 10, Truth(PEERS[1:]))
-    assert dead.dead == 1 and not dead.exact
-    assert check_order([PEERS[0], PEERS[0]], target)
-    assert any(check_order([a, b], target) for a, b in ((PEERS[0], PEERS[1]), (PEERS[1], PEERS[0])))
-
 
 A = Topic("/t0")
 CHILD, *OTHERS = PEERS[:4]

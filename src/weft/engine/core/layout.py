@@ -44,9 +44,6 @@ class Rows(NamedTuple):
         """Neighbours as a matrix, one row per view; only the first `counts` are in use."""
         return self.words.reshape(-1, ROW_BYTES // 4)[:, :LANES]
 
-    def ages(self) -> Octets:
-        return self.octets.reshape(-1, ROW_BYTES)[:, 80 : 80 + LANES]
-
     def counts(self) -> Octets:
         return self.octets.reshape(-1, ROW_BYTES)[:, 100]
 

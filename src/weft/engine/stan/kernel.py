@@ -20,10 +20,6 @@ from weft.engine.core.arrays import Ids, Numbers
 from weft.engine.core.draws import absorb, below, domain_bits, next_in_order
 from weft.engine.core.jit import Bits, compiled, i64, part, shared, u64
 from weft.engine.stan.views import (
-    ADOPTED,
-    REQUESTS,
-    WAITING,
-    WALKS,
     Interests,
     Keys,
     Overlay,
@@ -153,7 +149,6 @@ def ask_for_a_link(
     without it holds it, or a message is lost."""
     for slot in range(i64(overlay.sizes[row])):
         asked = i64(overlay.ids[row, slot])
-        overlay.tally[REQUESTS] += 1
         if lost(key, slot, options.loss):
             return
         lately = bool(overlay.heard[asked]) or overlay.quiet[asked] == 0
@@ -165,7 +160,6 @@ def ask_for_a_link(
             remember(overlay, asked)
             if adopt(overlay, asked, row, weight):
                 notify(overlay, asked)
-                overlay.tally[ADOPTED] += 1
                 return
 
 
@@ -176,13 +170,13 @@ def help_waiting(
     """Members that lost their last in-link ask for another. An adoption may take the last in-link
     of a further member, which joins the queue; the queue ends, since a view adopts only so many."""
     place = 0
-    while place < overlay.tally[WAITING]:
+    while place < overlay.queued[0]:
         row = i64(overlay.waiting[place])
         place += 1
         if overlay.in_links[row] == 0:
             key = absorb(absorb(absorb(keys.adopt, i64(overlay.members[row])), tick), turn)
             ask_for_a_link(overlay, row, key, options, weighing)
-    overlay.tally[WAITING] = 0
+    overlay.queued[0] = 0
 
 
 @compiled
@@ -212,7 +206,6 @@ def act(
         row = i64(order[turn])
         if overlay.due[row] > tick:
             continue
-        overlay.tally[WALKS] += 1
         node = i64(overlay.members[row])
         step_key = absorb(absorb(keys.step, node), tick)
         loss_key = absorb(absorb(keys.loss, node), tick)
@@ -222,7 +215,7 @@ def act(
         period = i64(overlay.period[row])
         overlay.period[row] = next_period(period, changed, options.longest)
         overlay.due[row] = tick + overlay.period[row]
-        if overlay.tally[WAITING]:
+        if overlay.queued[0]:
             help_waiting(overlay, tick, turn, keys, options, weighing)
 
 
@@ -306,8 +299,8 @@ def _number_all(overlay: Overlay, keys: Keys) -> None:
 
 
 @compiled
-def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
-    """All rounds of one topic. Returns what was done and sent (`tally`)."""
+def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Wanted) -> None:
+    """All rounds of one topic."""
     keys = topic.keys
     overlay = new_overlay(topic.members, topic.sizes, options.ttl, options.memory)
     weighing = weighing_of(topic.members, interests)
@@ -335,7 +328,6 @@ def run_topic(topic: Topic, options: Options, interests: Interests, wanted: Want
             comfort(overlay, tick, keys, options, weighing)
         if wanted.places[tick] >= 0:
             snapshot(overlay, wanted.links[wanted.places[tick]], topic.start)
-    return overlay.tally
 
 
 @compiled

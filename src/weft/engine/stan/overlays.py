@@ -19,11 +19,6 @@ from weft.engine.data.memberships import Memberships
 from weft.engine.stan import scamp as membership
 from weft.engine.stan.kernel import Options, Topic, Wanted, ideal_topic, run_topic
 from weft.engine.stan.views import (
-    ADOPTED,
-    NOTICES,
-    REQUESTS,
-    TALLIES,
-    WALKS,
     Interests,
     Keys,
     base_keys,
@@ -137,10 +132,6 @@ class Outcome:
     rounds: tuple[int, ...]
     degrees: Numbers  # the view size of each membership, in all rounds
     links: Ids  # a row per round asked for: neighbours, membership by membership
-    walks: int
-    adopted: int
-    requests: int  # for adoption
-    notices: int  # to members that were taken into a view or dropped from one
 
     def at(self, round_: int) -> Ids:
         """The neighbours after so many rounds, or of the ideal."""
@@ -187,13 +178,11 @@ def run(
         first.neighbours,
         base_keys(seed),
     )
-    tally = np.zeros(TALLIES, np.int64)
     if np.any(wanted >= 0):
-        tally = _run_all(topics, config.options(), known, Wanted(wanted, links))
+        _run_all(topics, config.options(), known, Wanted(wanted, links))
     if IDEAL in asked:
         _ideal_all(topics, known, links[asked.index(IDEAL)])
-    done = (int(tally[place]) for place in (WALKS, ADOPTED, REQUESTS, NOTICES))
-    return Outcome(overlays, asked, first.sizes.astype(np.int64), links, *done)
+    return Outcome(overlays, asked, first.sizes.astype(np.int64), links)
 
 
 class FirstViews(NamedTuple):
@@ -243,12 +232,10 @@ def _is_linked(some: Topics, at: int) -> bool:
 
 
 @compiled
-def _run_all(some: Topics, options: Options, interests: Interests, wanted: Wanted) -> Numbers:
-    tally = np.zeros(TALLIES, np.int64)
+def _run_all(some: Topics, options: Options, interests: Interests, wanted: Wanted) -> None:
     for at in range(len(some.topics)):
         if _is_linked(some, at):
-            tally += run_topic(_topic(some, at), options, interests, wanted)
-    return tally
+            run_topic(_topic(some, at), options, interests, wanted)
 
 
 @compiled

@@ -26,9 +26,6 @@ from weft.rules.draw import absorb as absorbed
 from weft.rules.draw import stream_of
 from weft.rules.stan import adopts
 
-WAITING, NOTICES, REQUESTS, ADOPTED, WALKS, TALLIES = range(6)
-"""Places of `Overlay.tally`: members in the queue; then what was sent or done in all rounds."""
-
 
 class Interests(NamedTuple):
     """The topics of every node, sorted; only looked at where weights lean."""
@@ -68,7 +65,7 @@ class Overlay(NamedTuple):
     in_links: Ids  # how many views hold each member
     before: Ids  # the view that is about to change
     waiting: Ids  # members that lost their last in-link, in the order they did
-    tally: Numbers  # see above
+    queued: Numbers  # one number: how many of these there are
 
 
 @part
@@ -177,16 +174,14 @@ def notify(overlay: Overlay, row: int) -> None:
     for slot in range(view):
         member = i64(overlay.before[slot])
         if slot_in(overlay, row, member) < 0:
-            overlay.tally[NOTICES] += 1
             overlay.in_links[member] -= 1
-            waiting = i64(overlay.tally[WAITING])
+            waiting = i64(overlay.queued[0])
             if overlay.in_links[member] == 0 and place_in(overlay.waiting, waiting, member) < 0:
                 overlay.waiting[waiting] = member
-                overlay.tally[WAITING] = waiting + 1
+                overlay.queued[0] = waiting + 1
     for slot in range(view):
         member = i64(overlay.ids[row, slot])
         if place_in(overlay.before, view, member) < 0:
-            overlay.tally[NOTICES] += 1
             overlay.in_links[member] += 1
 
 
@@ -222,7 +217,7 @@ def new_overlay(members: Ids, sizes: Ids, ttl: int, memory: bool) -> Overlay:
         np.zeros(count, np.int32),
         np.empty(view, np.int32),
         np.empty(count, np.int32),
-        np.zeros(TALLIES, np.int64),
+        np.zeros(1, np.int64),
     )
 
 

@@ -37,11 +37,6 @@ from weft.rules.roles import (
 FORWARDS, ABSENT = -1, -2
 """In place of a parent: a forwarder has FORWARDS, a member that is not subscribed has ABSENT."""
 FORWARD, SPLIT, REPLACE, JOIN = 0, 1, 2, 3
-CHOICES = ("forward", "split", "replace", "join")
-"""Names of the choices, as in the rule."""
-MOVED, SHED, RELIEVED, RETIRED = 4, 5, 6, 7
-"""What else is counted: children that changed parents, splits for want of room, children that took
-over from a parent that did more than its share, forwarders that others had room for."""
 
 
 class State(NamedTuple):
@@ -61,7 +56,6 @@ class State(NamedTuple):
     locations: Ids  # |L_p|, by peer
     topics: Ids  # |T_p|
     work: Ids  # subscribers served, by peer: itself and its children where it forwards
-    done: Numbers  # operations by kind
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,6 @@ class Roles:
         """Memberships, sorted by place."""
         first = int(self.state.offsets[topic])
         return self.state.spots[first : first + int(self.state.forwarders[topic])]
-
-    def done(self) -> dict[str, int]:
-        """How often each operation was carried out."""
-        names = (*CHOICES, "moved", "shed", "relieved", "retired")
-        return {name: int(self.state.done[kind]) for kind, name in enumerate(names)}
 
 
 def empty_roles(held: Memberships, places: Words, k: int) -> Roles:
@@ -114,7 +103,6 @@ def empty_roles(held: Memberships, places: Words, k: int) -> Roles:
         whole(held.peers, 0),
         whole(held.peers, 0),
         whole(held.peers, 0),
-        np.zeros(8, np.int64),
     )
     return Roles(held, k, state)
 
@@ -270,7 +258,6 @@ def become_forwarder(state: State, one: int) -> None:
             if is_closer(state.places[child], state.places[one], state.places[other]):
                 detach(state, child)
                 attach(state, child, one)
-                state.done[MOVED] += 1
             child = following
 
 
@@ -294,7 +281,6 @@ def give_up(state: State, one: int) -> None:
         parent = closest_of(state, child)
         if parent >= 0:
             attach(state, child, parent)
-            state.done[MOVED] += 1
         child = following
 
 
@@ -317,7 +303,6 @@ def shed(state: State, topic: int, k: int) -> None:
             child = split_target(state, forwarder)
             detach(state, child)
             become_forwarder(state, child)
-            state.done[SHED] += 1
             at = low  # both may still have too many
         else:
             at += 1
@@ -332,7 +317,6 @@ def _carry_out(state: State, one: int, choice: int, k: int) -> None:
     near = closest_of(state, one)
     if choice == REPLACE and not is_unfair(load_of(state, near), load_of(state, one)):
         choice = JOIN  # the assumption is checked again at entry
-    state.done[choice] += 1
     if choice == JOIN:
         attach(state, one, near)
         if is_overfull(state.children[near], k):
@@ -430,7 +414,6 @@ def _pass_over_all(state: State, k: int) -> int:
             step_aside(state, one)
             shed(state, state.topic_of[one], k)
             done += 1
-    state.done[RELIEVED] += done
     return done
 
 
@@ -487,5 +470,4 @@ def _pack(state: State, k: int) -> int:
         if retires(load_of(state, one), load_of(state, heir)):
             step_aside(state, one)
             done += 1
-    state.done[RETIRED] += done
     return done

@@ -374,16 +374,16 @@ class History(Delivery):
             self._answer_left(topic)
 
     def subscribe(self, topic: Topic, since: Since | None) -> None:
+        stream = self.streams.subscribe(topic, since)
         found = self.readers.get(topic)
         if found is None:
-            stream = self.streams.subscribe(topic, since)
             found = self.readers[topic] = Reader(
                 self._ctx, stream, since, self.streams, self.fetch, self._library, self._members
             )
             self.fetch.want(topic, self._library.missing(topic), None)
             found.seek_beginning()
-        elif since is not None:
-            found.want_past(since)
+        else:
+            found.on_subscriber(since)
         found.on_member(None)
         self._answer_entered(topic)
 
@@ -675,10 +675,9 @@ class History(Delivery):
                 self._send_heads(self._ctx.pick(_TELL, members), found, answer=True)
         found.seek_beginning()
 
-    def _on_keeps_none(self, sender: Contact, found: Reader) -> None:
+    def _on_keeps_none(self, found: Reader) -> None:
         """A member that was asked where to begin, or for a page, keeps no history: ask the next one
         at once."""
-        found.note_keeps_none(sender)
         if found.nobody_keeps:
             self._weigh_past(found)
         if found.stream.begun:
@@ -700,10 +699,10 @@ class History(Delivery):
         found = self.readers.get(message.topic)
         if found is None:
             return
+        found.note_kept(sender, message.kept)
         if not message.kept:
-            self._on_keeps_none(sender, found)
+            self._on_keeps_none(found)
             return
-        found.note_keeps(sender.peer)
         self._weigh_past(found)
         found.on_member(sender)
         asks = False

@@ -356,10 +356,10 @@ class Reader:
 
     # --- what happens to a subscription -----------------------------------------------------------
 
-    def want_past(self, since: Since) -> None:
-        """A subscriber asks for the past, perhaps after others that did not."""
-        self.stream.want_past()
-        self._past_to_read = since
+    def on_subscriber(self, since: Since | None) -> None:
+        """One more subscriber, which may ask for the past after others that did not."""
+        if since is not None:
+            self._past_to_read = since
 
     def seek_beginning(self) -> None:
         """Have a member asked where to begin, unless one has told meanwhile."""
@@ -372,8 +372,12 @@ class Reader:
         self._begin_asks += 1
         return self._begin_asks > _BEGIN_ASKS_MAX
 
-    def note_keeps_none(self, member: Contact) -> None:
-        """A member keeps no history, so it can neither tell where to begin nor be read from."""
+    def note_kept(self, member: Contact, kept: bool) -> None:
+        """A member says whether it keeps history. One that keeps none can neither tell where to
+        begin nor be read from."""
+        if kept:
+            self._keep_none.pop(member.peer, None)
+            return
         members = {one.peer for one in self._members(self._topic)}
         known = [one for one in (*self._keep_none, member.peer) if one in members]
         self._keep_none = dict.fromkeys(known)
@@ -381,10 +385,6 @@ class Reader:
             if self._pruned is not None and self._pruned.peer == member.peer:
                 self._pruned = None
             self._ask_another()
-
-    def note_keeps(self, peer: PeerId) -> None:
-        """A member keeps history, now at least."""
-        self._keep_none.pop(peer, None)
 
     def note_told(self, member: PeerId, word: Heads) -> None:
         """A peer tells where its stream ends. The word of peers from outside does not count, nor

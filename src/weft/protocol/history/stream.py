@@ -342,10 +342,11 @@ class TopicStream:
         a member may name events that it does not have."""
         return bool(self.tips) and self._ctx.now < self._proven_by
 
-    def want_past(self) -> None:
-        """A subscriber asks for the past, perhaps after others that did not."""
-        self.wants_past = True
-        self._former = None
+    def on_subscriber(self, since: Since | None) -> None:
+        """One more subscriber, which may ask for the past after others that did not."""
+        if since is not None:
+            self.wants_past = True
+            self._former = None
 
     @property
     def beginning(self) -> Beginning:
@@ -502,6 +503,10 @@ class Streams:
         self._unstored: BoundedDict[Cid, None] = BoundedDict(_UNSTORED_MAX)
 
     def subscribe(self, topic: Topic, since: Since | None) -> TopicStream:
+        known = self.topics.get(topic)
+        if known is not None:
+            known.on_subscriber(since)
+            return known
         left, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
         under_way = self._storage.under_way(topic)
         state = TopicStream(self._ctx, topic, since, self._library, under_way, left, outside)

@@ -687,8 +687,7 @@ class Attachment:
         with the next cycle."""
         del self._going[branch.topic]
         if not branch.attached and not branch.fresh:
-            self._become_root(branch)
-            branch.doubt_roots()
+            self._become_root(branch, for_want=True)
 
     def _instead(self, branch: Branch) -> list[Contact]:
         """Peers that may have room: another rendezvous, else the children."""
@@ -711,9 +710,9 @@ class Attachment:
         if reply.subscribed:
             branch.meet(parent)
 
-    def _become_root(self, branch: Branch) -> None:
+    def _become_root(self, branch: Branch, for_want: bool = False) -> None:
         self._going.pop(branch.topic, None)
-        branch.become_root()
+        branch.become_root(for_want)
         self._trees.answer(branch, "instantiated")
 
     def _hand_over(self, branch: Branch, others: list[Contact]) -> None:

@@ -260,9 +260,12 @@ class Branch(TopicPart):
 
     # --- places -----------------------------------------------------------------------------------
 
-    def begin_fresh(self) -> None:
-        """A new subscriber does not want what was published before."""
-        self.fresh = True
+    def enter(self) -> None:
+        """A new subscriber does not want what was published before, unless it has had that anyhow,
+        as a rendezvous for others."""
+        super().enter()
+        if not self.attached:
+            self.fresh = True
 
     def take_parent(self, parent: Contact, subscribed: bool) -> None:
         """There is a (new) parent."""
@@ -296,13 +299,15 @@ class Branch(TopicPart):
         self.tell_children()
         return fellow
 
-    def become_root(self) -> None:
-        """Become a rendezvous, with the children that there are. The link to the parent stays for
-        events, until other roots are known (`Roots.run_cycle`): nothing is cut off meanwhile."""
+    def become_root(self, for_want: bool = False) -> None:
+        """Become a rendezvous, with the children that there are; `for_want` of another one, so that
+        closer peers are looked for. The link to the parent stays for events, until other roots are
+        known (`Roots.run_cycle`): nothing is cut off meanwhile."""
         self.fresh = False
         self.rendezvous = True
         self.begun_cycle = self.heard_cycle = self._trees.cycle
         self.idle_cycles = 0
+        self.unsettled = self.unsettled or for_want
         self.path, self.siblings = (), ()
         self.beat = 1
         self._ctx.counters["trees_rooted"] += 1
@@ -397,10 +402,6 @@ class Branch(TopicPart):
         """A lookup has found the closest peers, `others` and perhaps this one (`among`): the roots
         are settled if they are these."""
         self.unsettled = not (among and all(one.peer in self.fellows for one in others))
-
-    def doubt_roots(self) -> None:
-        """This peer is a root for want of another: closer ones are looked for."""
-        self.unsettled = True
 
     def count_differing(self, other: PeerId, differs: bool) -> int:
         """How many comparisons in a row found that this linked member had seen something else. Each

@@ -108,7 +108,6 @@ class Pulsar(Routing):
             for contact in branch.subscribers().values():
                 branch.meet(contact)
             return
-        branch.begin_fresh()
         if hopeful:
             self.trees.postpone(branch)
         elif not self._attachment.is_going(topic):

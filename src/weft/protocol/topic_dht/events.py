@@ -201,6 +201,7 @@ class Membership(TopicPart):
 
     def enter(self) -> None:
         """The peer subscribes, perhaps while it was about to leave: then it has missed events."""
+        super().enter()
         self.entering = True
         self.asking = False
 

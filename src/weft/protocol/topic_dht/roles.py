@@ -414,14 +414,19 @@ class Invitation(Struct, frozen=True):
     until_ms: Millis
 
 
+_ANEW_EVERY = 64
+"""guess: rounds of gossip after which the size of regions is estimated anew."""
+
+
 class Regions:
     """The size of the regions of a topic, from which random members are drawn (`upkeep.py`)."""
 
-    __slots__ = ("_estimates", "bits")
+    __slots__ = ("_estimates", "_rounds", "bits")
 
     def __init__(self) -> None:
         self.bits: int | None = None  # of a region's prefix inside the topic; None: not settled
         self._estimates: list[float] = []  # of how many forwarders there are
+        self._rounds = 0  # of gossip in this topic
 
     def learn(self, estimate: float, needed: int, most: int) -> None:
         """Settle the size once `needed` estimates of the number of forwarders are there; `most` is
@@ -437,9 +442,11 @@ class Regions:
         if self.bits is not None:
             self.bits += 1
 
-    def unsettle(self) -> None:
-        """The topic may have grown or shrunk."""
-        self.bits = None
+    def next_round(self) -> None:
+        """A round of gossip begins in the topic, which may have grown or shrunk by now."""
+        self._rounds += 1
+        if self._rounds % _ANEW_EVERY == 0:
+            self.bits = None
 
 
 _OWED_MAX = 8
@@ -602,17 +609,20 @@ class Role(Struct):
         self.child = Child(parent, list(others.values())[:most], now, unheard=unheard)
         return old.parent if old is not None and old.parent.peer != parent.peer else None
 
-    def orphan(self) -> None:
+    def orphan(self, child: Child, silent_since: Millis) -> bool:
+        """The lookup for the parent that the peer then had, as a `child`, has found no forwarder:
+        it has no parent any more if none has confirmed since long ago. Returns whether that is
+        so."""
+        if self.child is not child or child.confirmed_ms >= silent_since:
+            return False
         self.child = None
+        return True
 
-    def see(self, member: Contact) -> None:
-        """A random member was drawn: the view has its latest ones."""
-        self.view.renew(member.peer, member)
-
-    def see_ranked(self, member: Contact, place: Callable[[PeerId], int]) -> None:
-        """The same where links are shared: from a full view the member that ranks last is
-        dropped."""
-        if member.peer not in self.view and len(self.view) >= self.view.most:
+    def see(self, member: Contact, place: Callable[[PeerId], int] | None) -> None:
+        """A random member was drawn: the view has the latest ones. Where links are shared, members
+        are ranked by their `place`, and from a full view the one that ranks last is dropped."""
+        is_full = len(self.view) >= self.view.most
+        if place is not None and is_full and member.peer not in self.view:
             last = gives_way(self.view, member.peer, place)
             if last == member.peer:
                 return

@@ -224,7 +224,6 @@ class TopicRouting(Routing):
         member = self._members.subscribe(token, topic)
         if member is None:
             return
-        member.enter()
         if hopeful:
             self._members.postpone(member)
         else:

@@ -209,7 +209,6 @@ class Stabilisation(Layer):
             if self._claimed.takes(message.topic, self._ctx.now):
                 self._seek_parent(role, child, sender)
         else:
-            child.answered()
             self._initiator.become_child(role, sender, message.forwarders)
             self._relieve(role, sender, message)
 
@@ -222,16 +221,11 @@ class Stabilisation(Layer):
             if entries:
                 child.seek(entries[0].contact.peer)
                 self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
-            elif role.child is child and self._is_lost(child):
-                role.orphan()
+            elif role.orphan(child, self._ctx.now - self._config.silence_ms):
                 self._initiator.settle_down(role)
 
         known = child.known() if claimant is None else [*child.known(), claimant]
         self._lookup.find_closest(role.topic, found, known)
-
-    def _is_lost(self, child: Child) -> bool:
-        """Whether no forwarder has confirmed for long that it is the parent."""
-        return child.confirmed_ms < self._ctx.now - self._config.silence_ms
 
     def _adopt(self, message: IsParent) -> None:
         role, child = self._roles.by_topic.get(message.topic), message.child
@@ -312,8 +306,6 @@ _SEAT = stream_of("topic_dht.seat")
 _ROUND = stream_of("topic_dht.round")
 _ESTIMATES = 4
 """guess: random places from whose density the size of regions is estimated."""
-_ANEW_EVERY = 64
-"""guess: rounds after which that size is estimated anew, since topics grow and shrink."""
 
 Drawn = Callable[[Contact | None], None]
 Opened = Callable[[rules.Region[Contact] | None, int], None]
@@ -325,7 +317,6 @@ class Samples(Layer):
 
     def __init__(self, ctx: Context, dht: Kademlia, roles: Roles, lookup: Lookup) -> None:
         super().__init__(ctx, dht, roles, lookup)
-        self._rounds = 0
         self._place = ranking(ctx.me.peer) if ctx.config.stan.enabled else None
 
     # --- what other layers and the clock ask for --------------------------------------------------
@@ -351,9 +342,7 @@ class Samples(Layer):
         config = self._config
         if not config.gossips or role.forwarder is None or not role.wanted:
             return
-        self._rounds += 1
-        if self._rounds % _ANEW_EVERY == 0:
-            role.regions.unsettle()
+        role.regions.next_round()
         if not role.view:
             self.fill_view(role)
         elif chance(self._ctx.bits(_ROUND), config.view_percent, 100):
@@ -468,9 +457,5 @@ class Samples(Layer):
         self._open_region(role, opened, left)
 
     def _see(self, role: Role, member: Contact) -> None:
-        if member.peer == self._roles.me.peer:
-            return
-        if self._place is None:
-            role.see(member)
-        else:
-            role.see_ranked(member, self._place)
+        if member.peer != self._roles.me.peer:
+            role.see(member, self._place)
