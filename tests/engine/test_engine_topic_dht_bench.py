@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from benchmarks import topic_dht as bench
 
+from weft.lab.memberships import memberships_of
+
 ARRAYS: dict[str, Any] = {
     "tree_payload_excess": 0,
     "jain": 0.97,
@@ -35,7 +37,7 @@ def test_the_largest_topic_fits_the_peers() -> None:
         "zipf": 0.7,
     }
     for peers in (40, 100, 300, 3_000):
-        held = bench.workload(bench.shape_of(peers), 1)
+        held = memberships_of(bench.shape_of(peers), 1)
         assert held.sizes().max() <= peers and held.per_peer().mean() >= 1
 
 
