@@ -178,6 +178,17 @@ def test_interrupted_installation_starts_over(checkout: Checkout) -> None:
     assert checkout.installed() == "1.0"
 
 
+def test_help_is_there_while_another_use_installs(checkout: Checkout) -> None:
+    """The environment has a Python before it has weft."""
+    assert checkout.run()[0] == 0
+    home = checkout.root / ".venv"
+    [line] = home.glob("lib/python*/site-packages/weft.pth")
+    line.unlink()
+    (home / "weft" / "unfinished").touch()
+    code, out, err = checkout.run("sim", "--help")
+    assert (code, err) == (0, "") and out.startswith("usage: weft sim")
+
+
 def test_wrong_hash_is_refused(checkout: Checkout) -> None:
     checkout.require(f"weft-probe==1.0 --hash=sha256:{'0' * 64}\n")
     code, out, err = checkout.run()

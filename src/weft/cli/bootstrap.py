@@ -112,9 +112,13 @@ class Environment:
 
     def missing(self, groups: Sequence[str]) -> list[str]:
         """The groups that are not installed, or not as the requirements now say."""
-        if self.unfinished.exists() or not self.python.exists():
+        if self.is_unfinished():
             return list(groups)
         return [group for group in groups if self._read(group) != self.stamp(group)]
+
+    def is_unfinished(self) -> bool:
+        """Whether there is no environment to run in, yet: it lacks weft itself at first."""
+        return self.unfinished.exists() or not self.python.exists()
 
     def _read(self, group: str) -> str:
         try:
@@ -285,7 +289,7 @@ def locked(folder: Path) -> Iterator[int]:
 def main(arguments: Sequence[str]) -> int:
     environment = Environment(ROOT)
     groups = groups_for(arguments)
-    if not groups and not environment.python.exists():
+    if not groups and environment.is_unfinished():
         os.environ["PYTHONPATH"] = str(ROOT / "src")
         os.execv(sys.executable, [sys.executable, "-m", "weft.cli.main", *arguments])
     if environment.missing(groups) and (wrong := environment.refusal(arguments)):
