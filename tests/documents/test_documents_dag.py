@@ -93,6 +93,46 @@ def test_what_is_lost_for_good_holds_nothing_up(
     assert stream.heads == true_heads(events)
 
 
+@given(histories, st.randoms(use_true_random=False), st.sets(st.integers(0, 11)))
+def test_what_comes_behind_events_that_follow_it_is_late(
+    events: list[SealedEvent], random: Random, unlucky: set[int]
+) -> None:
+    """Gaps are given up at any time, and filled after all. Nothing that was released before follows
+    an event that is not late, by a way of events that have come; and something that has come
+    follows a late one."""
+    shuffled = list(events)
+    random.shuffle(shuffled)
+    stream = Stream()
+    come: dict[Cid, SealedEvent] = {}
+    before: list[SealedEvent] = []
+
+    def check(added: dag.Added) -> None:
+        for one in added.released:
+            if one.cid in added.late:
+                assert one.cid in ancestors(list(come.values()), come)
+            else:
+                assert one.cid not in ancestors(before, come)
+            before.append(one)
+
+    for number, each in enumerate(shuffled):
+        come[each.cid] = each
+        check(stream.add(each))
+        if number in unlucky and (gaps := stream.missing()):
+            check(stream.give_up(random.choice(gaps)))
+
+
+def ancestors(events: list[SealedEvent], come: dict[Cid, SealedEvent]) -> set[Cid]:
+    """What these follow, as far as it has come."""
+    found: set[Cid] = set()
+    ahead = [parent for each in events for parent in each.parents]
+    while ahead:
+        cid = ahead.pop()
+        if cid in come and cid not in found:
+            found.add(cid)
+            ahead += come[cid].parents
+    return found
+
+
 @given(histories)
 def test_the_order_puts_causes_first(events: list[SealedEvent]) -> None:
     done: set[Cid] = set()

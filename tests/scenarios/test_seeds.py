@@ -284,3 +284,18 @@ def test_members_below_hostile_forwarders_alone_get_what_comes_from_outside() ->
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_what_was_given_up_and_read_later_is_not_handed_out_behind_what_follows_it() -> None:
+    """A new subscriber walked back sixteen events of a branch, gave up what came before, and then
+    read a page that began below that: its first event was handed out, the given-up one was not."""
+    without = ("duplication", "crashes", "stalls", "slow", "clocks", "churn")
+    settings = ScenarioSettings(
+        43_505_825_757_542,
+        *(6, 26, 317, "forward-treecast", "topic-dht"),
+        history=True,
+        disasters=("flash-crowd",),
+        without=without,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

@@ -15,7 +15,8 @@ reading the stream again (replay, `store.events`) gives both the same.
 
 A parent that is not known is a *gap*: the event waits, the gap is fetched, and the events that
 waited for it are released. A gap that no peer can fill (pruned everywhere) is given up, which
-releases them, too.
+releases them, too. If it comes after all, it is *late*, and so is what it follows itself: its
+children were released first.
 
 Invariants: `heads` are the released events that no released event names; heights of known parents
 are checked exactly, so a height can be trusted once the parents are there; waiting events are
@@ -32,6 +33,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from weft.bounded import BoundedDict
 from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
@@ -96,7 +98,7 @@ class Added(Struct):
     refused: Reason | None = None  # why the event was not taken; None also where it was known
     missing: list[Cid] = field(default_factory=list)  # to fetch, not known to be missing before
     released: list[SealedEvent] = field(default_factory=list)  # deliverable, parents first
-    late: list[Cid] = field(default_factory=list)  # of these, given-up ones: children came first
+    late: list[Cid] = field(default_factory=list)  # of these, those that released ones follow
     dropped: list[SealedEvent] = field(default_factory=list)  # waited, with a wrong height
     displaced: list[Cid] = field(default_factory=list)  # parents no longer waited for: no room
 
@@ -216,6 +218,8 @@ class Stream:
         self._children: dict[Cid, list[Cid]] = {}  # of what is missing or waits itself
         # Parents that released events name; no heads if they come after all.
         self._given_up: OrderedDict[Cid, None] = OrderedDict((cid, None) for cid in missing)
+        # What those follow in their turn, as far as that is known, and not released.
+        self._past: BoundedDict[Cid, None] = BoundedDict(REMEMBERED_MAX)
 
     @property
     def waiting(self) -> int:
@@ -280,6 +284,21 @@ class Stream:
         or is missed by a stored event."""
         return cid in self._given_up
 
+    def note_past(self, event: SealedEvent) -> None:
+        """If released events follow this one, which has come or is about to, they follow its
+        ancestors as well: those are late, too, whichever comes first."""
+        ahead = [event] if self._is_followed(event.cid) else []
+        while ahead:
+            for parent in ahead.pop().parents:
+                if parent not in self._past and self.height(parent) is None:
+                    self._past[parent] = None
+                    if parent in self.room:
+                        ahead.append(self.room[parent].event)
+
+    def _is_followed(self, cid: Cid) -> bool:
+        """Whether it is known that released events follow this one, which is not released."""
+        return cid in self._given_up or cid in self._past
+
     def parents(self) -> dict[Cid, int]:
         """The parents of an event published now."""
         return choose_parents(self.heads)
@@ -307,6 +326,7 @@ class Stream:
             return added
         if self._is_hopeless(event):
             return Added(Reason.NO_ROOM)
+        self.note_past(event)
         lacking = [cid for cid in event.parents if not self._is_settled(event, cid)]
         if self._has_wrong_height(event, complete=not lacking):
             return Added(Reason.WRONG_HEIGHT)
@@ -423,8 +443,9 @@ class Stream:
                 doomed.append(child)
 
     def _release(self, event: SealedEvent, added: Added) -> None:
-        if event.cid in self._given_up:
+        if self._is_followed(event.cid):
             added.late.append(event.cid)
+            self._past.pop(event.cid, None)
         self._note(event)
         added.released.append(event)
 

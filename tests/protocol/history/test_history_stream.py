@@ -98,6 +98,25 @@ def test_an_event_of_one_test_goes_on_from_none_of_another(created_ms: int) -> N
     sealed(1)
 
 
+def test_an_event_behind_a_later_one_of_its_publisher_is_not_handed_out() -> None:
+    """What lies between them was given up and has not come, so only the numbers tell."""
+    town = waiting()
+    begin(town, sealed(1, by=8))
+    one = sealed(1)
+    two = sealed(2, one)
+    three = sealed(3, two)
+    four = sealed(4, three)
+    hear(town, four)
+    streams, stream = history(town, 1).streams, history(town, 1).readers[T].stream
+    streams.give_up(stream, [three.cid])
+    hear(town, one)
+    assert handed(town) == [four.cid]
+    assert town.peer(1).counters["history_late"] == 1
+    other = sealed(1, by=7)
+    hear(town, other)
+    assert handed(town) == [four.cid, other.cid]
+
+
 def test_heads_alone_are_no_beginning() -> None:
     """Who tells its heads without what came before them is asked for that."""
     town = waiting()

@@ -68,7 +68,7 @@ from msgspec import Meta
 from weft.bounded import BoundedDict
 from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
-from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic, cid_of
+from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic
 from weft.protocol.context import Context, FarBehind
 from weft.protocol.history.fetch import Blocks, Fetch, RoundTrip
 from weft.protocol.history.ownership import Members
@@ -678,17 +678,13 @@ class Reader:
         there by the word of one that follows."""
         results: set[Result] = set()
         suspects: dict[Cid, SealedEvent] = {}
-        for block in blocks:
-            cid = cid_of(block)
-            event = self._streams.open_block(self.stream, cid, block)
-            if event is None:
-                continue
+        for event in self._streams.open_page(self.stream, blocks):
             if not self.stream.dag.heads and self._state is State.PARTIAL:
                 self._lowest_wanted = event.height
             result = self.take(event, sender, 0, paged=True)
             results.add(result)
             if result in (Result.REFUSED, Result.NO_ROOM):
-                suspects[cid] = event
+                suspects[event.cid] = event
                 continue
             results |= self._take_vouched(event, suspects, sender)
             if self._state is State.PARTIAL:

@@ -630,6 +630,15 @@ class Streams:
             self.refuse(state.topic, refused.reason)
             return None
 
+    def open_page(self, state: TopicStream, blocks: Iterable[bytes]) -> list[SealedEvent]:
+        """The events of a page, as `open_block` has them. It begins with what lies lowest, so what
+        released events follow shows only further up: it is noted before anything is taken in."""
+        opened = [self.open_block(state, cid_of(block), block) for block in blocks]
+        events = [event for event in opened if event is not None]
+        for event in reversed(events):
+            state.dag.note_past(event)
+        return events
+
     def refuse(
         self,
         topic: Topic,
@@ -749,8 +758,12 @@ class Streams:
                 # The store has been told of a parent only if it already missed that.
                 if state.dag.has_given_up(parent) and not state.misses(parent):
                     self._storage.lose(state.topic, parent)
+            # A publisher's events follow each other, so what comes behind a later one is late too.
+            late = event.cid in added.late or state.seen.covers(event)
             state.seen.note(event)
-            if event.cid in added.late and not state.wants_past:
+            if event.cid in self._unstored:
+                del self._unstored[event.cid]  # it was handed out, and could not be stored
+            elif late and not state.wants_past:
                 self._ctx.counters["history_late"] += 1
             else:
                 self._deliver(event, hops)
@@ -761,9 +774,6 @@ class Streams:
 
     def _deliver(self, event: SealedEvent, hops: int) -> None:
         """Hand an event to the application."""
-        if event.cid in self._unstored:
-            del self._unstored[event.cid]
-            return
         ctx, topic = self._ctx, event.topic
         note = handed_out(event, event.payload)
         origin = claimed_origin(topic, event.metadata)
