@@ -13,7 +13,14 @@ from weft.protocol import config as c
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.liveness import ANSWERS, LinkList, Ping, Pong
-from weft.protocol.membership import JoinRequest, LeaveNotice, ShuffleReply, ShuffleRequest
+from weft.protocol.membership import (
+    Descriptor,
+    JoinGift,
+    JoinRequest,
+    LeaveNotice,
+    ShuffleReply,
+    ShuffleRequest,
+)
 from weft.protocol.tera.access_points import LookupMiss
 from weft.protocol.tera.links import LinkRequest, Unlink
 from weft.protocol.wire import LIST_MAX, Payload
@@ -294,6 +301,20 @@ def test_a_peer_that_fell_silent_and_speaks_again_is_met_again() -> None:
         assert rig.now < 20_000
     effects = rig.hear(2, Pong(pings[0][1].nonce, 0))
     assert told(effects, ShuffleRequest) == [2]
+
+
+@pytest.mark.parametrize("scheme", ["tree", "gossip", "flood"])
+def test_a_member_that_was_lost_from_the_view_alone_is_met_again(scheme: seam.Scheme) -> None:
+    """It was linked in no topic: where events spread over the view, no peer ever is."""
+    rig = Rig(1, pings=True)
+    rig.subscribe(scheme=scheme)
+    rig.hear(2, JoinGift(T, Descriptor(contact(2), 0)))
+    while not rig.peer.counters["peers_silent"]:
+        assert rig.now < 200_000
+        rig.wait(1_000)
+    met = [request.topic for _, request in sent(rig.hear(2, LookupMiss(77)), ShuffleRequest)]
+    assert met.count(T) == 1
+    assert T not in [r.topic for _, r in sent(rig.hear(2, LookupMiss(77)), ShuffleRequest)]
 
 
 def test_the_longer_a_peer_is_silent_the_rarer_it_is_pinged() -> None:

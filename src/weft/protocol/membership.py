@@ -446,13 +446,14 @@ class Cyclon:
             self._sampler.meet(contact)
 
     def remove(self, peer: PeerId) -> bool:
-        """Drop a peer that left or does not answer."""
+        """Drop a peer that left or does not answer; returns whether it was a neighbour. One that is
+        being asked for an exchange is in the view no more, but was."""
         self._sampler.forget(peer)
         self._waiting.pop(peer, None)
-        for tick in [t for t, asked in self._asked.items() if asked.contact.peer == peer]:
-            del self._asked[tick]
+        ticks = [tick for tick, asked in self._asked.items() if asked.contact.peer == peer]
+        was_asked = any([self._asked.pop(tick).known for tick in ticks])
         if peer not in self.peers:
-            return False
+            return was_asked
         rules.take_out(self.peers, self.ages, self.peers.index(peer))
         self._forget_others()
         return True

@@ -411,9 +411,8 @@ class Tera(Routing):
                 state.on_doubt(peer)
 
     def on_peer_back(self, contact: Contact, topics: Sequence[Topic]) -> None:
-        for topic in topics:
-            if topic in self.topics:
-                self.topics[topic].exchange_with(contact)
+        for topic, state in self.topics.items():
+            state.on_peer_back(contact, topic in topics)
 
     def _topics_with(self, peer: PeerId) -> list[Topic]:
         """The topics in which a lost peer matters. Of very many topics only those with a link to

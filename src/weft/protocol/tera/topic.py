@@ -422,6 +422,13 @@ class TopicState(TopicPart):
         elif self.view.welcome(sender):
             self.maintain_links()
 
+    def on_peer_back(self, contact: Contact, was_linked: bool) -> None:
+        """A silent peer speaks again. If it is a member that this one lost, the overlay may have
+        been cut between them; where events spread without links, only the lost one tells that."""
+        if contact.peer in self._lost or was_linked:
+            self._lost.pop(contact.peer, None)
+            self.exchange_with(contact)
+
     def on_hint(self, sender: Contact, message: Hint) -> None:
         """A third peer has heard of two overlays of this topic."""
         if message.overlay != self.overlay:
