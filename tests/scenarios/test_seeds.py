@@ -299,3 +299,31 @@ def test_what_was_given_up_and_read_later_is_not_handed_out_behind_what_follows_
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_halves_of_a_small_topic_without_links_meet_again_after_a_long_cut() -> None:
+    """Lost members spoke again, but only topics with links to them heard of it."""
+    settings = ScenarioSettings(
+        131_451_532_258_487,
+        *(53, 20, 145, "gossip"),
+        hierarchy=True,
+        disasters=("power-loss", "long-partition"),
+        without=("distance", "crashes", "partitions"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_what_a_hostile_publisher_kept_from_one_side_of_a_cut_comes_after_it() -> None:
+    """One side had given it up; so did a newcomer, by their word, as the first member of the other
+    side was about to bring it."""
+    settings = ScenarioSettings(
+        215_812_136_500_531,
+        *(16, 14, 47, "tree"),
+        history=True,
+        disasters=("long-partition", "flash-crowd"),
+        without=("distance", "partitions", "stalls", "clocks", "churn"),
+        hostile=10,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

@@ -321,3 +321,46 @@ def test_silent_members_cost_a_reader_one_question_each() -> None:
         town.nodes[number].machine = Mute(machine)
     town.subscribe(10, since="beginning")
     assert town.run_while(lambda: len(town.delivered(10)) < 300, 500, 60_000)
+
+
+@pytest.mark.parametrize("lies", ["lowest", "on a branch"])
+def test_what_was_given_up_behind_a_cut_comes_after_it(lies: str) -> None:
+    """A publisher shows an event's parent to one side alone; the other gives it up. The sides' heads
+    are the same then, or those of the other side name more, if what was given up had parents."""
+    town = Town(6, give_up_ms=20_000, retry_ms=2_000)
+    town.subscribe(0, 1, 2, 3, since="beginning")
+    town.run(20_000)
+    root = sealed(1)
+    told = [root]
+    if lies == "on a branch":
+        told = [root, sealed(2, root)]
+        for number in range(4):
+            hear(town, number, 5, Payload(T, routed(root), 1))
+    last = sealed(len(told) + 1, told[-1])
+    town.world.set_partition(Partition((0, 0, 1, 1, 0, 0)))
+    for number in (2, 3):
+        for event in told:
+            hear(town, number, 5, Payload(T, routed(event), 1))
+    for number in range(4):
+        hear(town, number, 5, Payload(T, routed(last), 1))
+    town.run(town.config.dissemination.recent_ms)  # from then on only the history has them
+    assert len(town.stream(0)) == len(town.stream(2)) - 1
+    town.world.set_partition(None)
+    town.run(200_000)
+    assert town.stream(0) == town.stream(1) == town.stream(2) == [*(e.cid for e in told), last.cid]
+
+
+def test_what_all_gave_up_comes_once_a_member_has_it() -> None:
+    """From a file, say: its heads are what they were, so nothing tells the others."""
+    town = Town(4, give_up_ms=20_000, retry_ms=2_000)
+    town.subscribe(0, 1, 2, since="beginning")
+    town.run(20_000)
+    root = sealed(1)
+    last = sealed(2, root)
+    for number in range(3):
+        hear(town, number, 3, Payload(T, routed(last), 1))
+    town.run(60_000)
+    assert {len(town.stream(number)) for number in range(3)} == {1}
+    hold(town, 2, root)
+    town.run(400_000)
+    assert town.stream(0) == town.stream(1) == [root.cid, last.cid]

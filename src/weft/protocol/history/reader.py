@@ -142,6 +142,8 @@ _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
 _GAPS_LEFT_MAX = 64
 """guess: gaps left to a reading, each remembered with the peer that may close it."""
+_LOST_PAUSE_MAX = 64
+"""guess: turns between two rounds of questions for what was given up; some ten minutes or more."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
 
@@ -243,6 +245,8 @@ class Reader:
         "_inbox",
         "_keep_none",
         "_library",
+        "_lost_pause",
+        "_lost_turns",
         "_lowest_wanted",
         "_members",
         "_part",
@@ -303,6 +307,8 @@ class Reader:
         self._gaps_left: BoundedDict[Cid, Contact] = BoundedDict(_GAPS_LEFT_MAX)
         """Gaps that were left to the reading, and which peer brought what lies above them."""
         self._given_up: list[Cid] = []  # where this peer began, and wanted since all is read
+        # What was given up is sought again after so many turns, and how many of these are left.
+        self._lost_pause = self._lost_turns = 1
         self._since: Since = "beginning"
         self._after: Position | None = None
         self._source: Contact | None = None
@@ -455,9 +461,24 @@ class Reader:
         far = max((head.height for head in unknown), default=0) - self._highest
         if far > self._ctx.config.history.walk_back_max:
             self._read(member, self._behind())
-        elif unknown and not self.reading and self._past_to_read is None:
+        elif self.reading or self._past_to_read is not None:
+            return
+        elif unknown:
             cids = [head.cid for head in unknown]
             self._fetch.want(self._topic, cids, member, hearsay=True)
+        elif self._wants_whole and self._has_more(heads):
+            self._fetch.want(self._topic, self._lacking(), member, hearsay=True)
+
+    def _has_more(self, heads: Sequence[Head]) -> bool:
+        """Whether a member, of which this peer knows all heads, seems to have events that this peer
+        gave up: what is a head here has one that follows it there."""
+        theirs = {head.cid for head in heads}
+        return bool(heads) and any(head.cid not in theirs for head in self.stream.heads())
+
+    def _lacking(self) -> list[Cid]:
+        """Events that this peer gave up and that have not come since, some of them."""
+        lost = self._library.lost(self._topic, _GAPS_LEFT_MAX)
+        return [cid for cid in lost if not self.stream.dag.knows(cid)]
 
     def on_turn(self, members: bool) -> None:
         """The topic's turn: with `members` to ask, begin anew what failed; go through what is
@@ -470,6 +491,24 @@ class Reader:
         self._take_proven()
         if not self.reading:
             self._fetch.want(self._topic, self.stream.dag.missing(), None)
+            self._seek_lost()
+
+    @property
+    def _wants_whole(self) -> bool:
+        """Whether the whole past was asked for, and has been read."""
+        wants_past = self.stream.wants_past and not self._lowest_wanted
+        return wants_past and self._past_to_read is None and not self.reading
+
+    def _seek_lost(self) -> None:
+        """Ask all members for what this peer gave up: after a cut a member may have got it that had
+        given it up as well, or be one that was out of reach. The longer in vain, the more seldom."""
+        self._lost_turns -= 1
+        if self._lost_turns <= 0 and self._wants_whole:
+            self._lost_pause = min(2 * self._lost_pause, _LOST_PAUSE_MAX)
+            self._lost_turns = self._lost_pause
+            lacking = self._lacking()
+            for member in self._members(self._topic):
+                self._fetch.want(self._topic, lacking, member, hearsay=True)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -716,14 +755,14 @@ class Reader:
         if self.stream.wants_past:
             self._want_given_up()
         self.take_early()
+        self._lost_turns = self._lost_pause = 1
         self._ctx.counters["history_caught_up"] += 1
 
     def _want_given_up(self) -> None:
         """The past has been read from one member, perhaps not from its beginning. What this peer
         gave up where it began, as it lay before that, may be below, or on a branch that this member
         lacks: all are asked once."""
-        lost = self._library.lost(self._topic, _GAPS_LEFT_MAX)
-        lacking = [cid for cid in lost if not self.stream.dag.knows(cid)]
+        lacking = self._lacking()
         # Those of an earlier reading may still be on their way.
         self._given_up = list(dict.fromkeys((*self._given_up, *lacking)))[-_GAPS_LEFT_MAX:]
         for member in self._members(self._topic):
