@@ -364,3 +364,21 @@ def test_what_all_gave_up_comes_once_a_member_has_it() -> None:
     hold(town, 2, root)
     town.run(400_000)
     assert town.stream(0) == town.stream(1) == [root.cid, last.cid]
+
+
+def test_a_peer_that_is_cut_off_gives_nothing_up() -> None:
+    """No peer could answer: what lay before the gap is handed out in its order after the cut."""
+    town = Town(4, give_up_ms=30_000)
+    town.subscribe(1, 2, 3)
+    town.run(20_000)
+    first = sealed(1)
+    last = sealed(2, first)
+    town.world.set_partition(Partition((0, 1, 0, 0)))
+    for event in (first, last):
+        hear(town, 2, 0, Payload(T, routed(event), 1))
+    bring(town, last)
+    town.run(120_000)
+    assert handed(town) == []
+    town.world.set_partition(None)
+    town.run(120_000)
+    assert handed(town) == [first.cid, last.cid]

@@ -6,7 +6,8 @@ members of the topic, one after another; then the publisher of the event that la
 knows where that is: a publisher from outside of the topic may be the only peer that has what it
 published while no member kept a store. Then, with a DHT, the peers that provide the block. When
 all were asked in vain, asking pauses for `retry_ms` and begins again; after `give_up_ms` the block
-is given up: the stream goes on without it, and the counter `history_given_up` says so.
+is given up: the stream goes on without it, and the counter `history_given_up` says so. Time in
+which this peer was cut off from the whole network does not count: no peer could have answered.
 
 A publisher may name a parent that it never sends. A peer that meets the gap later than others would
 wait for `give_up_ms` once more, with all events that follow. So a member that lacks a block says
@@ -217,12 +218,13 @@ class Fetch:
         providers: Providers,
         take_in: Callable[[Topic, Cid, bytes, Contact | None], None],
         give_up: Callable[[Topic, Cid, bool], None],
+        neighbours: Callable[[], list[Contact]],
     ) -> None:
         """`publishers_above` names the publishers of the events that name a block as their parent,
         as far as this peer knows where they are; `height_above` tells the height of such an event,
         if one is known; `take_in` gets each block that came, with its sender unless it came from
         the DHT, and calls `forget`; `give_up` is told of blocks that no peer has, and whether they
-        were only hearsay."""
+        were only hearsay; `neighbours` are peers of the network, whatever their topics."""
         self._ctx = ctx
         self._members = members
         self._publishers_above = publishers_above
@@ -230,6 +232,7 @@ class Fetch:
         self._providers = providers
         self._take_in = take_in
         self._give_up = give_up
+        self._neighbours = neighbours
         self._wants: dict[Cid, _Want] = {}
         self.per_source: dict[PeerId, int] = {}
         self._idle: dict[Cid, None] = {}  # wants that no peer is being asked for
@@ -453,7 +456,9 @@ class Fetch:
             number = self._providers.to_search(want.topic, above, want.searches - 1)
             if self._providers.find(want.topic, number, lambda some: self._on_providers(cid, some)):
                 return
-        if want.until <= self._ctx.now or want.is_in_vain:
+        if not self._neighbours():
+            want.until += self._ctx.config.history.retry_ms
+        elif want.until <= self._ctx.now or want.is_in_vain:
             self.forget(cid)
             self._given_up[cid] = None
             self._ctx.counters["history_given_up"] += 1

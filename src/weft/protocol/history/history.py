@@ -185,7 +185,7 @@ class History(Delivery):
         self.storage = Storage(ctx, library)
         self.fetch = Fetch(
             *(ctx, members, self._publishers_above, self._height_above, self._providers),
-            *(self._on_block, self._on_given_up),
+            *(self._on_block, self._on_given_up, neighbours),
         )
         self.versions = Versions(ctx, library.get)
         self.ownership = Ownership(
