@@ -276,3 +276,18 @@ def test_a_file_that_cannot_be_written_is_named(
     place = tmp_path / "file" / "runs.jsonl"
     assert main(["sim", "--campaign", "1", "--keep", str(place)]) == 1
     assert f"cannot write {place}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_a_disk_that_fills_is_named_and_the_failure_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_this_process(*_: object) -> Iterator[Played]:
+        yield play(ScenarioSettings(seed=4, peers=3, topics=1, events=0, calm=True))
+
+    monkeypatch.setattr(scenario, "GHOST_PERCENT_MAX", -1)
+    monkeypatch.setattr(campaign, "campaign", in_this_process)
+    assert main(["sim", "--campaign", "1", "--keep", "/dev/full"]) == 1
+    said = capsys.readouterr()
+    assert "cannot write /dev/full: No space left on device; the last of 1 runs" in said.err
+    assert "./weft sim --seed 4 --peers 3" in said.out

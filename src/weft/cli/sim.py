@@ -431,13 +431,13 @@ class _Tally:
         if result.violations:
             self.failed.append(played)
             line["shrunk"] = None if shrunk is None else shrunk.settings.command()
-        print(json.dumps(line), file=self._keep, flush=True)
         if result.violations and not self._quiet:
             shown = shrunk or result
             print(f"\r{len(shown.violations)} violations, first: {shown.violations[0]}")
             print(f"  replay: {result.settings.command()}", flush=True)
             if shrunk is not None:
                 print(f"  shrunk: {shrunk.settings.command()}", flush=True)
+        print(json.dumps(line), file=self._keep, flush=True)
 
     def tell(self, playing: int, shrinking: int) -> None:
         """Say how far the campaign is: so many runs are being played, so many failures shrunk."""
@@ -477,33 +477,26 @@ class _Tally:
 
 
 def _run_campaign(args: argparse.Namespace) -> int:
-    from weft.sim.campaign import WorkerDied, campaign
-
     asked = _asked(args)
     until_s = time.monotonic() + 60 * args.campaign
     path = args.keep or KEEP
-    interrupted = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         keep = io.TextIOWrapper(private.append_to(path, io.DEFAULT_BUFFER_SIZE), encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path}: {error.strerror}") from error
-    with keep:
-        tally = _Tally(keep, until_s, quiet=args.json)
-        try:
-            seeds = partial(secrets.randbelow, 1 << 48)
-            is_over = partial(_is_past, until_s)
-            for played in campaign(seeds, is_over, asked, args.processes, tally.tell):
-                tally.add(played)
-        except KeyboardInterrupt:
-            interrupted = True
-        except WorkerDied as error:
-            under_way = "".join(f"\n  {settings.command()}" for settings in error.runs)
-            raise Problem(
-                f"a process died (out of memory?) after {tally.runs} runs, {len(tally.failed)} "
-                f"with violations; these were under way:{under_way}"
-            ) from error
-        tally.end()
+    tally = _Tally(keep, until_s, quiet=args.json)
+    try:
+        with keep:
+            interrupted = _play_campaign(args, asked, tally, until_s)
+    except BrokenPipeError:  # of standard output
+        raise
+    except OSError as error:
+        raise Problem(
+            f"cannot write {path}: {error.strerror}; the last of {tally.runs} runs, "
+            f"{len(tally.failed)} with violations, is not in it"
+        ) from error
+    tally.end()
     summary = tally.summary()
     if args.json:
         print(json.dumps({**summary, "kept": str(path)}))
@@ -517,6 +510,25 @@ def _run_campaign(args: argparse.Namespace) -> int:
     if tally.failed:
         return FAILED
     return INTERRUPTED if interrupted else 0
+
+
+def _play_campaign(args: argparse.Namespace, asked: Asked, tally: _Tally, until_s: float) -> bool:
+    """Play until the time is over; returns whether it was interrupted."""
+    from weft.sim.campaign import WorkerDied, campaign
+
+    seeds, is_over = partial(secrets.randbelow, 1 << 48), partial(_is_past, until_s)
+    try:
+        for played in campaign(seeds, is_over, asked, args.processes, tally.tell):
+            tally.add(played)
+    except KeyboardInterrupt:
+        return True
+    except WorkerDied as error:
+        under_way = "".join(f"\n  {settings.command()}" for settings in error.runs)
+        raise Problem(
+            f"a process died (out of memory?) after {tally.runs} runs, {len(tally.failed)} "
+            f"with violations; these were under way:{under_way}"
+        ) from error
+    return False
 
 
 def _is_past(at_s: float) -> bool:
