@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from benchmarks.peer.machine import say
+from benchmarks.peer.worker import WorkerFailed
 from benchmarks.rivals.environment import Missing
 from benchmarks.rivals.swarm import Swarm
 
@@ -36,6 +37,9 @@ def measure(quick: bool) -> dict[str, Any]:
                 turns[system].append(run(system))
             except Missing as problem:
                 missing[system] = str(problem)
+                continue
+            except WorkerFailed as problem:  # its other turns count
+                say(f"{system}: {problem}")
                 continue
             say(f"{system}: {turns[system][-1]['ms']:.0f} ms")
     least = {s: min((one["ms"] for one in found), default=None) for s, found in turns.items()}

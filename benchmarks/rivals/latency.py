@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.peer.machine import say
+from benchmarks.peer.worker import WorkerFailed
 from benchmarks.rivals.environment import Missing
 from benchmarks.rivals.swarm import Swarm
 
@@ -56,6 +57,9 @@ def measure(quick: bool) -> dict[str, Any]:
             except Missing as problem:
                 missing[system] = str(problem)
                 continue
+            except WorkerFailed as problem:  # its other turns count
+                say(f"{system}: {problem}")
+                continue
             say(f"{system}: half within {turns[system][-1]['p50_ms']:.2f} ms")
     larger = [] if quick else [_larger(readers, missing) for readers in LARGER]
     least = {s: min((one["p50_ms"] for one in found), default=None) for s, found in turns.items()}
@@ -71,6 +75,10 @@ def measure(quick: bool) -> dict[str, Any]:
 def _larger(readers: int, missing: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {"readers": readers, "events_per_s": LARGER_RATE}
     for system in [one for one in LARGER_SYSTEMS if one not in missing]:
-        found[system] = run(system, LARGER_EVENTS, readers, LARGER_RATE)
+        try:
+            found[system] = run(system, LARGER_EVENTS, readers, LARGER_RATE)
+        except WorkerFailed as problem:
+            say(f"{system}, {readers} readers: {problem}")
+            continue
         say(f"{system}, {readers} readers: half within {found[system]['p50_ms']:.2f} ms")
     return found

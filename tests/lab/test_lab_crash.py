@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frames import frame
+from weft.lab.experiment import Entry, Size
 from weft.lab.experiments import crash
 from weft.lab.run import all_entries
 from weft.lab.verdict import judge, measures_of
@@ -17,6 +18,13 @@ def test_every_row_has_an_entry() -> None:
         "crash-broken",
         "crash-silent",
     ]
+
+
+@pytest.mark.parametrize("entry", crash.ENTRIES, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_the_points_reach_as_far_as_the_claim_that_is_drawn_in(entry: Entry, size: Size) -> None:
+    crashed = {point["crashed"] for point in entry.points(size)}
+    assert {50, 80, crash.CLAIM_CRASHED} <= crashed
 
 
 def test_each_cell_is_judged_for_each_routing_but_the_reference(spark: SparkSession) -> None:

@@ -381,6 +381,21 @@ async def test_on_a_full_disk_publish_fails_and_says_why(tmp_path: Path) -> None
             await peer.publish("/x", bytes(20_000), confirm="accepted")
 
 
+async def test_a_subscriber_with_a_full_disk_gets_what_others_publish(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", bytes_max=400_000)
+    async with (
+        weft.Peer.open(store=":memory:") as a,
+        weft.Peer.open(join=[a.address], store=store) as b,
+    ):
+        await a.subscribe("/x")
+        sub = await b.subscribe("/x")
+        await until(lambda: b.status()["topics"]["/x"]["links"])  # type: ignore[index]
+        published = [(await a.publish("/x", bytes(20_000))).event_id for _ in range(30)]
+        assert [(await anext(sub)).event_id for _ in published] == published
+        await until(lambda: b.counters["net_store_errors"] and b.counters["history_store_failed"])
+        assert sub.get_nowait() is None and not sub.dropped
+
+
 def test_the_page_names_a_test_for_each_case() -> None:
     page = (Path(__file__).parents[2] / "docs" / "backpressure.md").read_text()
     named = re.findall(r"`(test_\w+)`", page)

@@ -7,7 +7,9 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from weft.cli.main import main
 from weft.cli.settings import ROUTINGS
 from weft.pipeline.resources import wait_until
 from weft.sim import campaign, faults, scenario
-from weft.sim.campaign import Asked, Played, draw_settings, kind_of, play, shrink
+from weft.sim.campaign import Asked, Played, draw_settings, kind_of, play, shrink, shrunk
 from weft.sim.scenario import Result, ScenarioSettings, run
 
 SEEDS = range(2_000)
@@ -173,7 +175,7 @@ def test_failures_are_shrunk_kept_and_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def in_this_process(*_: object) -> Iterator[Played]:
-        yield play(ScenarioSettings(seed=4, peers=6, topics=2, events=12, calm=True))
+        yield shrunk(play(ScenarioSettings(seed=4, peers=6, topics=2, events=12, calm=True)))
 
     monkeypatch.setattr(scenario, "GHOST_PERCENT_MAX", -1)  # no network can have fewer than none
     monkeypatch.setattr(campaign, "campaign", in_this_process)
@@ -202,6 +204,71 @@ def test_an_interrupt_keeps_what_was_played(
     assert len(kept.read_text().splitlines()) == 1
 
 
+class Pool:
+    """In place of processes: runs are played at once, and never shrunk to the end."""
+
+    def __init__(self, *_: object) -> None:
+        self.futures: list[Future[object]] = []
+
+    def submit(self, work: Callable[..., object], one: object) -> Future[object]:
+        future: Future[object] = Future()
+        self.futures.append(future)
+        if work is play:
+            future.set_result(work(one))
+        elif POOL_DIES in str(one):
+            future.set_exception(BrokenProcessPool())
+        else:
+            future.set_exception(KeyboardInterrupt())
+        return future
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        pass
+
+
+POOL_DIES = "seed=5,"
+
+
+@pytest.mark.parametrize(("seed", "code"), [(4, 1), (5, 1)])
+def test_a_failure_that_is_being_shrunk_is_not_lost(
+    seed: int,
+    code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At Ctrl-C (seed 4), and where a process dies (seed 5), which names what it was doing."""
+    monkeypatch.setattr(scenario, "GHOST_PERCENT_MAX", -1)
+    monkeypatch.setattr(campaign, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(sim.secrets, "randbelow", lambda most: seed)
+    kept = tmp_path / "runs.jsonl"
+    words = ["sim", "--campaign", "1", *TINY, "--processes", "1", "--keep", str(kept)]
+    assert main(words) == code
+    said = capsys.readouterr()
+    (line,) = (json.loads(line) for line in kept.read_text().splitlines())
+    assert line["violations"] and line["shrunk"] is None
+    assert line["replay"] in said.out
+    assert ("1 runs (interrupted)" in said.out) == (seed == 4)
+    assert ("a process died" in said.err and line["replay"] in said.err) == (seed == 5)
+
+
+def test_when_its_time_is_over_a_campaign_says_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(
+        seeds: object, is_over: object, asked: object, count: object, told: Callable[..., None]
+    ) -> Iterator[Played]:
+        told(2, 1)
+        yield from ()
+
+    monkeypatch.setattr(campaign, "campaign", slow)
+    monkeypatch.setattr(sim, "TOLD_EVERY_S", 0.0)
+    words = ["sim", "--keep", str(tmp_path / "runs.jsonl"), "--campaign"]
+    assert main([*words, "0.000001"]) == 0
+    assert "time is over, 2 still played, 1 being shrunk" in capsys.readouterr().err
+    assert main([*words, "100"]) == 0
+    assert " s left, 1 being shrunk" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_written_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,3 +276,18 @@ def test_a_file_that_cannot_be_written_is_named(
     place = tmp_path / "file" / "runs.jsonl"
     assert main(["sim", "--campaign", "1", "--keep", str(place)]) == 1
     assert f"cannot write {place}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_a_disk_that_fills_is_named_and_the_failure_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_this_process(*_: object) -> Iterator[Played]:
+        yield play(ScenarioSettings(seed=4, peers=3, topics=1, events=0, calm=True))
+
+    monkeypatch.setattr(scenario, "GHOST_PERCENT_MAX", -1)
+    monkeypatch.setattr(campaign, "campaign", in_this_process)
+    assert main(["sim", "--campaign", "1", "--keep", "/dev/full"]) == 1
+    said = capsys.readouterr()
+    assert "cannot write /dev/full: No space left on device; the last of 1 runs" in said.err
+    assert "./weft sim --seed 4 --peers 3" in said.out

@@ -11,7 +11,7 @@ from weft.protocol.config import Config, Cyclon, History, Routing
 from weft.sim.builder import OneTopic
 from weft.sim.faults import Fault
 from weft.sim.network import Conditions, Latency
-from weft.sim.scenario import PROMISES, ScenarioSettings, run
+from weft.sim.scenario import PROMISES, Scenario, ScenarioSettings, run
 
 SMALL = ScenarioSettings(seed=3, peers=10, topics=3, events=30)
 
@@ -28,6 +28,24 @@ def test_a_seed_of_each_routing(routing: Routing, history: bool) -> None:
     assert result.violations == []
     assert isinstance(result.counts["delivered"], int) and result.counts["delivered"] > 100
     assert (f"--routing {routing}" in settings.command()) == (routing != "tera")
+
+
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("routing", get_args(Routing))
+def test_an_event_behind_a_later_one_is_a_violation(routing: Routing, history: bool) -> None:
+    """In a calm run, of every routing."""
+    scenario = Scenario(replace(SMALL, routing=routing, history=history, calm=True))
+    assert scenario.play() == []
+    deliveries = scenario.world.record.deliveries
+    of_one = [
+        at
+        for at, one in enumerate(deliveries)
+        if (one.peer, one.topic, one.event.publisher)
+        == (deliveries[0].peer, deliveries[0].topic, deliveries[0].event.publisher)
+    ]
+    first, second = of_one[:2]
+    deliveries[first], deliveries[second] = deliveries[second], deliveries[first]
+    assert any(", after number " in text for text in scenario.judge())
 
 
 @pytest.mark.parametrize("routing", ["flood", "pulsarcast"])

@@ -45,7 +45,7 @@ hierarchies. Most runs are small, since those find most for their time: four of 
 seven is calm. Options that you give hold for all runs. A run that fails is shrunk to a smaller one
 that fails, too; a file keeps the commands that play both again. When the time is over, runs that
 have begun are played to their end, which takes minutes for the largest; Ctrl-C ends them at once
-and keeps the results of the others.
+and keeps the results of the others, and failures that are not shrunk yet as they are.
 """
 EXAMPLES = """
 weft sim --seed 7                     one run, in words
@@ -431,24 +431,27 @@ class _Tally:
         if result.violations:
             self.failed.append(played)
             line["shrunk"] = None if shrunk is None else shrunk.settings.command()
-        print(json.dumps(line), file=self._keep, flush=True)
-        if not self._quiet:
-            self._tell(played)
-
-    def _tell(self, played: Played) -> None:
-        if played.result.violations:
-            shown = played.shrunk or played.result
+        if result.violations and not self._quiet:
+            shown = shrunk or result
             print(f"\r{len(shown.violations)} violations, first: {shown.violations[0]}")
-            print(f"  replay: {played.result.settings.command()}")
-            if played.shrunk is not None:
-                print(f"  shrunk: {played.shrunk.settings.command()}", flush=True)
+            print(f"  replay: {result.settings.command()}", flush=True)
+            if shrunk is not None:
+                print(f"  shrunk: {shrunk.settings.command()}", flush=True)
+        print(json.dumps(line), file=self._keep, flush=True)
+
+    def tell(self, playing: int, shrinking: int) -> None:
+        """Say how far the campaign is: so many runs are being played, so many failures shrunk."""
         now_s = time.monotonic()
-        if self._live or now_s >= self._told_s + TOLD_EVERY_S:
-            self._told_s = now_s
-            left_s = max(0.0, self._until_s - now_s)
-            text = f"{self.runs} runs, {len(self.failed)} with violations, {left_s:.0f} s left"
-            print(f"\r{text:<60}" if self._live else text, end="", file=sys.stderr)
-            print(end="" if self._live else "\n", file=sys.stderr, flush=True)
+        if self._quiet or not (self._live or now_s >= self._told_s + TOLD_EVERY_S):
+            return
+        self._told_s = now_s
+        left_s = self._until_s - now_s
+        left = f"{left_s:.0f} s left" if left_s > 0 else f"time is over, {playing} still played"
+        text = f"{self.runs} runs, {len(self.failed)} with violations, {left}"
+        if shrinking:
+            text += f", {shrinking} being shrunk"
+        print(f"\r{text:<78}" if self._live else text, end="", file=sys.stderr)
+        print(end="" if self._live else "\n", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._live:
@@ -474,32 +477,26 @@ class _Tally:
 
 
 def _run_campaign(args: argparse.Namespace) -> int:
-    from concurrent.futures.process import BrokenProcessPool
-
-    from weft.sim.campaign import campaign
-
     asked = _asked(args)
     until_s = time.monotonic() + 60 * args.campaign
     path = args.keep or KEEP
-    interrupted = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         keep = io.TextIOWrapper(private.append_to(path, io.DEFAULT_BUFFER_SIZE), encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path}: {error.strerror}") from error
-    with keep:
-        tally = _Tally(keep, until_s, quiet=args.json)
-        try:
-            seeds = partial(secrets.randbelow, 1 << 48)
-            for played in campaign(
-                seeds, lambda: time.monotonic() >= until_s, asked, args.processes
-            ):
-                tally.add(played)
-        except KeyboardInterrupt:
-            interrupted = True
-        except BrokenProcessPool as error:
-            raise Problem(f"a process died (out of memory?) after {tally.runs} runs") from error
-        tally.end()
+    tally = _Tally(keep, until_s, quiet=args.json)
+    try:
+        with keep:
+            interrupted = _play_campaign(args, asked, tally, until_s)
+    except BrokenPipeError:  # of standard output
+        raise
+    except OSError as error:
+        raise Problem(
+            f"cannot write {path}: {error.strerror}; the last of {tally.runs} runs, "
+            f"{len(tally.failed)} with violations, is not in it"
+        ) from error
+    tally.end()
     summary = tally.summary()
     if args.json:
         print(json.dumps({**summary, "kept": str(path)}))
@@ -513,6 +510,29 @@ def _run_campaign(args: argparse.Namespace) -> int:
     if tally.failed:
         return FAILED
     return INTERRUPTED if interrupted else 0
+
+
+def _play_campaign(args: argparse.Namespace, asked: Asked, tally: _Tally, until_s: float) -> bool:
+    """Play until the time is over; returns whether it was interrupted."""
+    from weft.sim.campaign import WorkerDied, campaign
+
+    seeds, is_over = partial(secrets.randbelow, 1 << 48), partial(_is_past, until_s)
+    try:
+        for played in campaign(seeds, is_over, asked, args.processes, tally.tell):
+            tally.add(played)
+    except KeyboardInterrupt:
+        return True
+    except WorkerDied as error:
+        under_way = "".join(f"\n  {settings.command()}" for settings in error.runs)
+        raise Problem(
+            f"a process died (out of memory?) after {tally.runs} runs, {len(tally.failed)} "
+            f"with violations; these were under way:{under_way}"
+        ) from error
+    return False
+
+
+def _is_past(at_s: float) -> bool:
+    return time.monotonic() >= at_s
 
 
 def _asked(args: argparse.Namespace) -> Asked:

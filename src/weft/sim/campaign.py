@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import active_children, get_context
@@ -60,6 +61,7 @@ HOSTILE_SHARES = (10, 20, 30)
 
 TRIES_MAX = 80  # guess: to shrink one failure
 TRY_S_MAX = 120.0  # guess: CPU seconds to shrink one failure
+_TOLD_EVERY_S = 1.0
 
 
 # --- what is played ---------------------------------------------------------------------------
@@ -208,13 +210,25 @@ class Played:
     shrunk: Result | None = None  # None: there was no violation, or nothing could be removed
 
 
+class WorkerDied(Exception):
+    """A process ended in the middle of its work; the runs are those that it may have died of."""
+
+    def __init__(self, runs: Sequence[ScenarioSettings]) -> None:
+        super().__init__(f"a process died with {len(runs)} runs under way")
+        self.runs = runs
+
+
 def play(settings: ScenarioSettings) -> Played:
     started_s = time.process_time()
     result = run(settings)
-    spent_s = time.process_time() - started_s
-    if not result.violations:
-        return Played(result, spent_s)
-    return Played(result, spent_s, shrink(settings, frozenset(map(kind_of, result.violations))))
+    return Played(result, time.process_time() - started_s)
+
+
+def shrunk(played: Played) -> Played:
+    """The same, with the smallest run found that fails alike."""
+    result = played.result
+    kinds = frozenset(map(kind_of, result.violations))
+    return replace(played, shrunk=shrink(result.settings, kinds))
 
 
 def campaign(
@@ -222,25 +236,47 @@ def campaign(
     over: Callable[[], bool],
     asked: Asked | None = None,
     processes: int | None = None,
+    told: Callable[[int, int], object] | None = None,
 ) -> Iterator[Played]:
-    """Yields runs as they end, in no fixed order.
+    """Yields runs as they end, in no fixed order; those that failed when they have been shrunk.
 
     No run begins once the campaign is `over`; runs that have begun are still waited for. If the
-    caller stops iterating (at an interrupt, say), the processes end at once.
+    caller stops iterating, the processes end at once. At an interrupt, and where a process dies,
+    failed runs that are being shrunk come as they are. `told` is called every second with the
+    number of runs that are being played, and of those that are being shrunk.
     """
     most = processes or os.cpu_count() or 1
     others = set(active_children())
     pool = ProcessPoolExecutor(most, get_context("spawn"), begin_worker)
-    running: set[Future[Played]] = set()
+    playing: dict[Future[Played], ScenarioSettings] = {}
+    shrinking: dict[Future[Played], ScenarioSettings] = {}
+    failed: dict[ScenarioSettings, Played] = {}  # and not yet yielded
     try:
         while True:
-            while len(running) < most and not over():
-                running.add(pool.submit(play, draw_settings(next_seed(), asked)))
-            if not running:
+            while len(playing) + len(shrinking) < most and not over():
+                settings = draw_settings(next_seed(), asked)
+                playing[pool.submit(play, settings)] = settings
+            if not playing and not shrinking:
                 return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait((*playing, *shrinking), _TOLD_EVERY_S, FIRST_COMPLETED)
             for future in done:
-                yield future.result()
+                played = future.result()
+                settings = played.result.settings
+                if playing.pop(future, None) is not None and played.result.violations:
+                    failed[settings] = played
+                    shrinking[pool.submit(shrunk, played)] = settings
+                else:
+                    shrinking.pop(future, None)
+                    failed.pop(settings, None)
+                    yield played
+            if told is not None:
+                told(len(playing), len(shrinking))
+    except KeyboardInterrupt:
+        yield from failed.values()
+        raise
+    except BrokenProcessPool as error:
+        yield from failed.values()
+        raise WorkerDied([*playing.values(), *shrinking.values()]) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(active_children()) - others:

@@ -192,7 +192,6 @@ class Promise:
     """What a routing promises in addition to what all routings must do."""
 
     repairs: bool = False  # what faults lose is made up for; else history does that
-    in_order: bool = False  # each publisher's events in their order, while nothing goes wrong
     overlays: bool = False  # a topic's subscribers form one overlay
     no_parasites: bool = False  # only subscribers handle a topic's events
     roles: bool = False  # forwarders and children are as Lemma 4.2 has it
@@ -200,7 +199,7 @@ class Promise:
 
 
 PROMISES: dict[Routing, Promise] = {
-    "tera": Promise(repairs=True, in_order=True, overlays=True, no_parasites=True),
+    "tera": Promise(repairs=True, overlays=True, no_parasites=True),
     "pulsarcast": Promise(repairs=True, roots=True),
     "flood": Promise(),
     "topic-dht": Promise(repairs=True, no_parasites=True, roles=True),
@@ -407,6 +406,7 @@ class Scenario:
             *self._judge_belief(record),
             *deliveries.check_only_subscribers(record),
             *deliveries.check_once(record),
+            *self._judge_order(record),
             *self._judge_hierarchy(record),
             *deliveries.check_answers(record, settled_ms, patience_ms),
             *self._bound_violations,
@@ -437,8 +437,6 @@ class Scenario:
             liars = self.plan.hostility.count if self.plan.hostility is not None else 0
             captured = dht.captured_in(self.world) if promise.roles and self._hostile else ()
             violations += deliveries.check_complete(record, self._hostile, liars, captured)
-        if promise.in_order and self.settings.calm and not self._hostile:
-            violations += deliveries.check_in_order(record)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
@@ -447,6 +445,13 @@ class Scenario:
         if promise.roots and not self._hostile:
             violations += trees.check_world(self.world, self.config)
         return violations
+
+    def _judge_order(self, record: Record) -> list[str]:
+        """While nothing goes wrong, each publisher's events come in their order, by every routing
+        (`protocol/delivery.py`)."""
+        if self._hostile or not self.settings.calm:
+            return []
+        return deliveries.check_in_order(record)
 
     def _judge_hierarchy(self, record: Record) -> list[str]:
         named = {each.payload: each.topic for each in self.workload.publications}
