@@ -97,3 +97,22 @@ def test_a_short_cut_in_two_heals_at_once() -> None:
     net.run(20_000)
     assert late(net, after, everybody, within_ms=10_000) == 0
     assert late(net, during, everybody, within_ms=30_000) == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 7])
+def test_the_halves_of_a_small_topic_find_each_other_within_cycles(seed: int) -> None:
+    """Each side knew its own two members alone, under the one overlay id. They met when two of them
+    happened to exchange views of the general overlay: 10 to 160 s after the cut."""
+    net = OneTopic(seed, Config())
+    members = range(4)
+    for number in range(54):
+        net.enter([0] if number else [], then_ms=50)
+    net.subscribe(*members)
+    net.run(60_000)
+    net.world.set_partition(Partition(tuple(number % 2 for number in range(54))))
+    net.run(600_000)
+    net.world.set_partition(None)
+    net.run(30_000)
+    states = [peer.tera.topics[net.topic] for peer in list(net.peers())[: len(members)]]
+    known = [{*state.view.peers, *state.links.linked} for state in states]
+    assert [len(one) for one in known] == [3, 3, 3, 3]

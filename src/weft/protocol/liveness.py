@@ -18,10 +18,9 @@ known as such within seconds (HyParView, Section 4.4, has a reactive view of few
 for this, which do not come where a whole machine or its network is gone). A linked peer that has
 spoken since the silence began is not pinged: it did not die with the others.
 
-A network that is cut is silent, too. Peers that fell silent are pinged again now and then for as
-long as repair can bring what they missed (`recent_ms`); when one answers, the layers are told
-(`PeerBack`), so two parts of a network that lost each other for a short time are soon one again.
-The longer a peer has been silent, the rarer these pings are.
+A network that is cut is silent, too. Peers that fell silent are pinged again now and then for a
+day; when one answers, the layers are told (`PeerBack`), so two parts of a network that lost each
+other are soon one again. The longer a peer has been silent, the rarer these pings are.
 
 How long an answer may take is learned from those that came (as TCP's retransmission timeout, RFC
 6298): where all answers are late, peers must not be taken for dead. Nor must they where messages
@@ -106,8 +105,10 @@ _MISSED_MAX = 32
 """guess: peers that fell silent and are pinged again."""
 _MISSED_AT_ONCE = 2
 """guess: how many of them are pinged each time that links at rest are looked through."""
-_MISSED_PART = 4
-"""guess: a peer is pinged again after a fourth of the time for which it has been silent."""
+_MISSED_PART = 8
+"""guess: a peer is pinged again after an eighth of the time for which it has been silent …"""
+_MISSED_MS = 86_400_000
+"""guess: … for a day, which takes some eighty pings."""
 
 
 class _Watch:
@@ -288,7 +289,7 @@ class Liveness:
         due = [missed for missed in self._missed.values() if missed.due <= ctx.now]
         for missed in due[:_MISSED_AT_ONCE]:
             silent_ms = ctx.now - missed.since
-            if silent_ms >= ctx.config.dissemination.recent_ms:
+            if silent_ms >= _MISSED_MS:
                 del self._missed[missed.contact.peer]
                 continue
             again = missed._replace(due=ctx.now + silent_ms // _MISSED_PART)
@@ -321,8 +322,11 @@ class Liveness:
         return doubted, lost
 
     def _miss(self, contact: Contact) -> None:
-        """Remember a peer that fell silent; linked ones rather than others."""
+        """Remember a peer that fell silent; linked ones rather than others. One that another layer
+        asked meanwhile has been silent for as long as before."""
         topics = tuple(self.topics_with(contact.peer))
+        if contact.peer in self._missed and not topics:
+            return
         if topics or len(self._missed) < _MISSED_MAX:
             now = self._ctx.now
             self._missed.renew(contact.peer, _Missed(contact, topics, now, now))
