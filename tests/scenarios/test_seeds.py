@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.protocol.config import Routing
-from weft.sim.faults import Attack
+from weft.sim.faults import Attack, Disaster
 from weft.sim.scenario import ScenarioSettings, run
 
 
@@ -324,6 +324,25 @@ def test_what_a_hostile_publisher_kept_from_one_side_of_a_cut_comes_after_it() -
         disasters=("long-partition", "flash-crowd"),
         without=("distance", "partitions", "stalls", "clocks", "churn"),
         hostile=10,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize(
+    ("seed", "disaster"),
+    [
+        ((246_998_567_764_375, 4, 1, 68), "slow-peers"),
+        ((237_230_079_700_381, 15, 1, 269), "power-loss"),
+    ],
+)
+def test_what_was_published_just_before_a_long_cut_comes_in_its_order(
+    seed: tuple[int, int, int, int], disaster: Disaster
+) -> None:
+    """A side that lacked an event gave it up before the cut was over; then it came behind what
+    follows it, or not at all."""
+    settings = ScenarioSettings(
+        *seed, routing="pulsarcast", history=True, disasters=(disaster, "long-partition")
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()

@@ -364,6 +364,7 @@ def test_what_all_gave_up_comes_once_a_member_has_it() -> None:
     hold(town, 2, root)
     town.run(400_000)
     assert town.stream(0) == town.stream(1) == [root.cid, last.cid]
+    assert handed(town) == [last.cid]  # and not what it follows, behind it
 
 
 def test_a_peer_that_is_cut_off_gives_nothing_up() -> None:

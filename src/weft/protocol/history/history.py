@@ -96,7 +96,7 @@ class Config(Settings):
     request_timeout_ms: Millis = 3_000  # guess
     patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
     retry_ms: Millis = 5_000  # guess: after all were asked for a block in vain
-    give_up_ms: Millis = 600_000  # guess: then the stream goes on without it
+    give_up_ms: Millis = 900_000  # guess: then the stream goes on without it
     requests_max: int = 8  # guess: requests for blocks at once
     blocks_per_request: int = 64  # guess
     page_bytes_max: int = 256 << 10  # guess: of blocks in one message

@@ -214,6 +214,7 @@ class TopicStream:
     """What one peer knows of the stream of a topic that it is subscribed to."""
 
     __slots__ = (
+        "_asked_later",
         "_beginning",
         "_covered",
         "_ctx",
@@ -251,6 +252,7 @@ class TopicStream:
         self.dag = outside if outside is not None else stored
         self.dag.go_on_from(under_way)
         self.wants_past = since is not None
+        self._asked_later = self.wants_past and bool(stored.heads)
         self.begun = bool(stored.heads) or since is not None
         self.baseline: dict[Cid, None] = {}
         self.tips: dict[Cid, None] = {}  # that show how far what lies before the beginning goes
@@ -345,8 +347,15 @@ class TopicStream:
     def on_subscriber(self, since: Since | None) -> None:
         """One more subscriber, which may ask for the past after others that did not."""
         if since is not None:
+            self._asked_later = self._asked_later or not self.wants_past
             self.wants_past = True
             self._former = None
+
+    @property
+    def hands_out_late(self) -> bool:
+        """Whether what others follow that were handed out is handed out, too: the past was asked
+        for when the stream had begun without it."""
+        return self._asked_later
 
     @property
     def beginning(self) -> Beginning:
@@ -763,7 +772,7 @@ class Streams:
             state.seen.note(event)
             if event.cid in self._unstored:
                 del self._unstored[event.cid]  # it was handed out, and could not be stored
-            elif late and not state.wants_past:
+            elif late and not state.hands_out_late:
                 self._ctx.counters["history_late"] += 1
             else:
                 self._deliver(event, hops)
