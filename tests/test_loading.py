@@ -35,3 +35,8 @@ def test_what_a_program_froze_stays_frozen() -> None:
 
 def test_a_peer_without_files_does_not_load_what_reads_them() -> None:
     assert say("[one for one in ('pathlib', 'sqlite3', 'tomllib') if one in sys.modules]") == []
+
+
+def test_a_peer_does_not_load_the_rooms_that_it_is_without() -> None:
+    rooms = "('history.history', 'kademlia.kademlia', 'pulsar.pulsar', 'topic_dht.topic_dht')"
+    assert say(f"[one for one in {rooms} if 'weft.protocol.' + one in sys.modules]") == []

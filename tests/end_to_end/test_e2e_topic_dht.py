@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from processes import now_ns, seconds_until
 from weft.lab.processes import Swarm, Worker
-from weft.protocol.topic_dht.roles import Scheme
+from weft.protocol.rooms import Scheme
 
 TOPICS = ("/news", "/music", "/games")
 KILL_EVERY = 5

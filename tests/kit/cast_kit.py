@@ -7,9 +7,9 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol.config import Config, Cyclon, History
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
+from weft.protocol.rooms import Scheme
+from weft.protocol.rooms import TopicDht as TopicConfig
 from weft.protocol.topic_dht.events import Cast
-from weft.protocol.topic_dht.roles import Config as TopicConfig
-from weft.protocol.topic_dht.roles import Scheme
 from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.protocol.wire import Message, Payload
 from weft.sim.checkers.dht import check_world

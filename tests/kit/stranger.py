@@ -9,7 +9,7 @@ from weft.documents.dagcbor import Scalar
 from weft.documents.descriptor import SealedEvent, TopicVersion, seal_event, seal_topic
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.wire import Payload
 from weft.sim.node import keyed

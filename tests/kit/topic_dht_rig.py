@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from protocol_kit import Rig, T, answers, contact
 from weft.protocol.config import Config
-from weft.protocol.topic_dht.roles import JOIN, Appeared, RoleRequest, Scheme, location, position
-from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.rooms import Scheme
+from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.topic_dht.roles import (
+    JOIN,
+    Appeared,
+    RoleRequest,
+    location,
+    position,
+)
 from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.rules.prefix import BITS, common_prefix
 

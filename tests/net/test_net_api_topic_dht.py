@@ -12,8 +12,8 @@ from net_kit import PATIENCE_S, until
 from swarm_kit import together
 from weft.net.config import Network
 from weft.protocol import config as protocol
-from weft.protocol.topic_dht.roles import Config as Settings
-from weft.protocol.topic_dht.roles import Scheme
+from weft.protocol.rooms import Scheme
+from weft.protocol.rooms import TopicDht as Settings
 
 T = "/t"
 

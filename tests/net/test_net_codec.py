@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from typing import get_args
 
 import msgspec
 import pytest
@@ -47,6 +48,16 @@ def read_all(chunks: list[bytes], limit: int = LIMIT) -> list[bytes]:
 def test_every_message_survives_the_wire(kind: type, data: st.DataObject) -> None:
     message = data.draw(MESSAGES[kind])
     assert codec.decode(body_of(codec.encode(message))) == message
+
+
+def test_every_kind_is_found_where_it_is_made() -> None:
+    homes = {kind.__struct_config__.tag: kind.__module__ for kind in get_args(m.AnyMessage)}
+    assert homes == codec.HOMES
+
+
+def test_what_carries_events_says_so() -> None:
+    carrying = {kind for kind in get_args(m.AnyMessage) if kind.carries}
+    assert carrying == set(m.PAYLOAD_KINDS)
 
 
 @given(any_hello, any_goodbye)

@@ -7,7 +7,7 @@ import pytest
 from history_kit import T, Town, change, follow, hear, id_of
 from weft.documents.descriptor import number_of
 from weft.protocol import seam
-from weft.protocol.history.fetch import (
+from weft.protocol.history.blocks import (
     NO_WORD,
     REFUSED,
     STORED,

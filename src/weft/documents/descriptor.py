@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from weft.documents import dagcbor, shape
 from weft.documents.dagcbor import Scalar
 from weft.documents.refusal import Reason, Refused
+from weft.documents.run import NOTHING_BEFORE, Run
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY, RESERVED
 from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
 from weft.ids import CID_BYTES, PEER_ID_BYTES, Cid, PeerId, Topic, cid_of
@@ -373,3 +374,13 @@ def _read_topic(document: Mapping[str, object], cid: Cid, block: bytes) -> Topic
     if topic.author not in topic.owners:
         raise Refused(Reason.NOT_OWNER, "the author of a topic is one of its owners")
     return topic
+
+
+def handed_out(event: SealedEvent, payload: bytes) -> Run:
+    """A sealed event as traces and applications know it: a run of one, under its number. The run's
+    signature is empty, since the event has its own."""
+    _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
+    return Run(
+        *(event.publisher, incarnation, number, event.created_ms, (payload,)),
+        *(NOTHING_BEFORE, bytes(SIGNATURE_BYTES)),
+    )

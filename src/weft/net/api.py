@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
-from typing import Literal, ParamSpec, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
 from weft import __version__
 from weft.documents.headers import MARK, NO_HEADERS, wrap
@@ -58,7 +58,6 @@ from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
 from weft.net.runtime import Runtime
 from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription, event_in
 from weft.net.tls import Credentials
-from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
@@ -69,6 +68,11 @@ from weft.store.durable import Durable
 from weft.store.interface import Store
 from weft.store.memory import MemoryStore
 from weft.store.reader import Since
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.net.tracer import Tracer
 
 P = ParamSpec("P")
 
@@ -191,7 +195,7 @@ class Peer:
             incarnation = identity.next_incarnation()
             credentials = Credentials(identity)
             me = Contact(identity.peer, address)
-            tracer = Tracer(identity.peer, traced) if traced is not None else None
+            tracer = _tracer(identity.peer, traced) if traced is not None else None
             if tracer is not None:
                 undo.callback(tracer.close)
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
@@ -730,6 +734,12 @@ def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
     if wrong:
         raise UsageError(wrong)
     return wrap({str.__str__(name): str.__str__(given[name]) for name in given}, payload)
+
+
+def _tracer(me: PeerId, path: Path) -> Tracer:
+    from weft.net.tracer import Tracer  # noqa: PLC0415  (it loads the messages of all rooms)
+
+    return Tracer(me, path)
 
 
 def _store(store: Store | FileName | None) -> Store | None:

@@ -10,15 +10,18 @@ else is ever raised for bytes from outside.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeAlias, Union, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, TypeAlias, Union
 
 import msgspec
 from msgspec import Meta, Struct
 
 from weft.ids import WireAddress
 from weft.net.errors import FrameFault, OversizedFault
-from weft.protocol.messages import AnyMessage
 from weft.protocol.wire import Message
+
+if TYPE_CHECKING:
+    from weft.protocol.messages import AnyMessage
 
 WIRE_VERSION = 3
 """Version 1 had events without signatures, at peers without a store; version 2 had runs of at most
@@ -43,10 +46,43 @@ class Goodbye(Struct, frozen=True, array_like=True, tag=127, gc=False):
     reason: Annotated[str, Meta(max_length=256)]
 
 
-WireMessage: TypeAlias = Union[AnyMessage, Goodbye]
+WireMessage: TypeAlias = "AnyMessage | Goodbye"
 
 _encode = msgspec.msgpack.Encoder().encode
-_KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Union[AnyMessage, Goodbye])}
+HOMES: dict[int, str] = {
+    tag: module
+    for module, tags in {
+        "weft.protocol.flood": (75,),
+        "weft.protocol.history.blocks": (61, 62),
+        "weft.protocol.history.ownership": (65,),
+        "weft.protocol.history.reader": (63, 64),
+        "weft.protocol.history.stream": (60,),
+        "weft.protocol.history.wishes": (66, 67),
+        "weft.protocol.kademlia.rpc": range(40, 47),
+        "weft.protocol.liveness": (19, 20, 21),
+        "weft.protocol.membership": range(1, 8),
+        "weft.protocol.multi_topic": (34,),
+        "weft.protocol.publication": (14, 15, 47, 48),
+        "weft.protocol.pulsar.attachment": (70, 71),
+        "weft.protocol.pulsar.branch": (72, 73, 74),
+        "weft.protocol.recent": (23, 26, 27, 28),
+        "weft.protocol.tera.access_points": (10, 11, 12, 13, 29, 38, 39),
+        "weft.protocol.tera.announcements": (49,),
+        "weft.protocol.tera.links": (16, 17, 18, 33),
+        "weft.protocol.tera.questions": (36, 37),
+        "weft.protocol.tera.size": (8, 9),
+        "weft.protocol.tera.stan": (30, 31, 32, 35),
+        "weft.protocol.tera.tree": (24, 25, 58, 59),
+        "weft.protocol.topic_dht.events": range(91, 95),
+        "weft.protocol.topic_dht.roles": range(80, 88),
+        "weft.protocol.topic_dht.upkeep": (88, 89, 90),
+        "weft.protocol.wire": (22,),
+    }.items()
+    for tag in tags
+}
+"""The module of each kind of message, by its tag. A room of the protocol that this peer is without
+is loaded when the first of its messages comes (`protocol/rooms.py`)."""
+_GOODBYE = Goodbye.__struct_config__.tag
 _ANY = -1
 _decoders: dict[int, Callable[[bytes], WireMessage]] = {}
 """Decoders by tag, each made when it is first needed. measured: one decoder for all 80 kinds takes
@@ -95,16 +131,31 @@ def decode(body: bytes) -> WireMessage:
 def _tag(body: bytes) -> int:
     """The tag of a body's kind of message; `_ANY` if the body does not begin as weft writes it: an
     array of at most 15 elements, of which the first is the tag."""
-    if len(body) > 1 and body[0] & 0xF0 == 0x90 and body[1] in _KINDS:
+    if len(body) > 1 and body[0] & 0xF0 == 0x90 and (body[1] in HOMES or body[1] == _GOODBYE):
         return body[1]
     return _ANY
 
 
 def _make_decoder(tag: int) -> Callable[[bytes], WireMessage]:
     """Make the decoder of one kind of message, or of any kind."""
-    kind = Union[AnyMessage, Goodbye] if tag == _ANY else _KINDS[tag]
-    _decoders[tag] = made = msgspec.msgpack.Decoder(kind).decode
+    if tag == _ANY:
+        from weft.protocol.messages import AnyMessage  # noqa: PLC0415  (loads all rooms)
+
+        made = msgspec.msgpack.Decoder(Union[AnyMessage, Goodbye]).decode
+    else:
+        made = msgspec.msgpack.Decoder(Goodbye if tag == _GOODBYE else _kind(tag)).decode
+    _decoders[tag] = made
     return made
+
+
+def _kind(tag: int) -> type[Message]:
+    """The kind of message that has a tag."""
+    found: type[Message] = next(
+        one
+        for one in vars(import_module(HOMES[tag])).values()
+        if isinstance(one, type) and issubclass(one, Message) and one.__struct_config__.tag == tag
+    )
+    return found
 
 
 def decode_greeting(body: bytes) -> Hello | Goodbye:

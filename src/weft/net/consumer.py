@@ -25,21 +25,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import finalize
 
-from weft.documents.descriptor import SealedEvent
+from weft.documents.descriptor import SealedEvent, handed_out
 from weft.ids import Cid, Topic
 from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
 from weft.net.subscription import Decode, Decoded, Door, Subscription
 from weft.net.timers import Timers, Turns
-from weft.protocol.history.stream import Head, handed_out
 from weft.protocol.seam import Deliver
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import NOW, After, Before, Cursor, PositionError, PositionUnknown, Read
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
+
+if TYPE_CHECKING:
+    from weft.protocol.history.stream import Head
 
 PAGE = 256
 """guess: events read from the store at once, some 10 ms."""

@@ -21,7 +21,6 @@ from itertools import accumulate
 from weft.net.arguments import text_in
 from weft.net.errors import FAULTS, Fault, ListenError, MetricsError
 from weft.net.listener import Acceptor, bound, parse_endpoint
-from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 
 _REQUEST_BYTES_MAX = 8_192
@@ -116,7 +115,7 @@ class Counters:
         self.dialled[kind] = self.dialled.get(kind, 0) + 1
 
     def dropped(self, message: Message, reason: str) -> None:
-        carries_event = isinstance(message, PAYLOAD_KINDS)
+        carries_event = message.carries
         self.events_dropped += carries_event
         self.drops["event" if carries_event else "control", reason] += 1
 

@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
@@ -48,10 +48,11 @@ from weft.net.listener import Admission, Notices, Unfinished
 from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
-from weft.net.tracer import Tracer
-from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.terminal import printable
+
+if TYPE_CHECKING:
+    from weft.net.tracer import Tracer
 
 log = logging.getLogger("weft.net")
 
@@ -170,7 +171,7 @@ class Outbox:
         limit = settings.queue_hard_bytes
         if remote.peer not in self._held:
             limit = min(limit, settings.queue_stranger_bytes)
-        if not isinstance(message, PAYLOAD_KINDS):
+        if not message.carries:
             limit += settings.queue_control_bytes
         if remote.queued + size <= limit:
             return True
@@ -214,7 +215,7 @@ class Outbox:
 
     def drop(self, peer: PeerId, message: Message, reason: str) -> None:
         """Count and trace a message that is dropped."""
-        self._unsent += isinstance(message, PAYLOAD_KINDS)
+        self._unsent += message.carries
         self._counters.dropped(message, reason)
         if self._tracer is not None:
             self._tracer.dropped(peer, message, reason)

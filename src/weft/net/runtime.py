@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 from weakref import ref
 
 from msgspec.structs import replace
@@ -58,16 +58,17 @@ from weft.net.receipt import (
 from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
-from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
-from weft.protocol.messages import PAYLOAD_KINDS
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
 from weft.store.cursor import NOW, After, Cursor, PositionUnknown
 from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
+
+if TYPE_CHECKING:
+    from weft.net.tracer import Tracer
 
 log = logging.getLogger("weft.net")
 
@@ -185,8 +186,7 @@ class Runtime:
         effects = self._handle(fact, now)
         if isinstance(fact, _PUBLISHING):
             self._routed = sum(
-                type(effect) is seam.Send and isinstance(effect.message, PAYLOAD_KINDS)
-                for effect in effects
+                type(effect) is seam.Send and effect.message.carries for effect in effects
             )
         self._carry_out(effects)
         if self._life.watched:
@@ -286,7 +286,7 @@ class Runtime:
 
     def _meet_obstacle(self, full: Remote, message: Message) -> None:
         """Only events are worth waiting for: control messages have room of their own."""
-        if full.congestion.blocks and isinstance(message, PAYLOAD_KINDS):
+        if full.congestion.blocks and message.carries:
             self._obstacles.append(full.congestion)
 
     def _carry_out_rare(self, effect: seam.Effect) -> None:

@@ -38,13 +38,13 @@ from functools import lru_cache
 from inspect import isawaitable
 from itertools import repeat
 from operator import length_hint
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
-from weft.documents.descriptor import SealedEvent, open_event
+from weft.documents.descriptor import SealedEvent, handed_out, open_event
 from weft.documents.headers import in_metadata, payloads_in, unwrap
 from weft.documents.refusal import Refused
 from weft.documents.run import Run
@@ -56,14 +56,15 @@ from weft.net.congestion import Congestion, Seat
 from weft.net.errors import ClosedError, LossError, UsageError, usable
 from weft.net.metrics import Counters
 from weft.net.timers import Timers, Turns, now_ms
-from weft.net.tracer import Tracer
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
-from weft.protocol.history.stream import handed_out
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import PositionError
 from weft.store.interface import NotHeld, Store, StoreError
 from weft.store.reader import Reader, Since
+
+if TYPE_CHECKING:
+    from weft.net.tracer import Tracer
 
 log = logging.getLogger("weft.net")
 

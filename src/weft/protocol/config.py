@@ -10,18 +10,14 @@ from typing import Literal, TypeAlias, get_args
 
 from weft.ids import BadId
 from weft.protocol.defence import Config as Defence
-from weft.protocol.history.history import Config as History
-from weft.protocol.history.storage import Keep
-from weft.protocol.kademlia.kademlia import Config as Dht
 from weft.protocol.membership import Config as Cyclon
-from weft.protocol.pulsar.pulsar import Config as Pulsar
 from weft.protocol.recent import Config as Dissemination
+from weft.protocol.rooms import Dht, History, Keep, Pulsar, TopicDht
 from weft.protocol.settings import Settings, require
 from weft.protocol.tera.access_points import Config as Tera
 from weft.protocol.tera.links import Config as Links
 from weft.protocol.tera.size import Config as Size
 from weft.protocol.tera.stan import Config as Stan
-from weft.protocol.topic_dht.roles import Config as TopicDht
 from weft.rules.capacity import CAPACITY_LEAST, CAPACITY_MOST
 from weft.rules.hierarchy import parse_root
 

@@ -42,7 +42,7 @@ from weft.documents.run import RUN_MAX, Run
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, peer_text
 from weft.protocol.context import Context, Handlers, LookupDone
 from weft.protocol.delivery import Delivery
-from weft.protocol.history.fetch import (
+from weft.protocol.history.blocks import (
     NO_WORD,
     REFUSED,
     STORED,

@@ -60,7 +60,19 @@ from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
 from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
-from weft.protocol.seam import Answer, Deliver, Millis, Publish, PublishTogether, Warn
+from weft.protocol.seam import (
+    Answer,
+    AskSubTopic,
+    ChangeTopic,
+    Deliver,
+    FindEvent,
+    FollowTopic,
+    Millis,
+    Publish,
+    PublishTogether,
+    TopicCommand,
+    Warn,
+)
 from weft.protocol.wire import REASON_MAX, Span
 from weft.rules import hierarchy
 from weft.store.reader import Since
@@ -514,8 +526,13 @@ class Delivery:
         return {}
 
     def commands(self) -> Commands:
-        """The handlers of its facts and commands."""
-        return {}
+        """The handlers of its facts and commands; without a store, topics have no owners."""
+
+        def refuse(command: TopicCommand) -> None:
+            reason = "owned topics need a store: open the peer with store=…"
+            self._ctx.answer(Answer(command.token, "refused", reason=reason))
+
+        return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)
 
     def timers(self) -> Timers:
         return {ORDER: lambda timer: self._on_order_timer()}

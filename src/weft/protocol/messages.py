@@ -14,7 +14,7 @@ from typing import TypeAlias, Union
 
 from weft.documents.run import Run
 from weft.protocol.flood import FloodMember
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Heads
@@ -76,7 +76,7 @@ AnyMessage: TypeAlias = Union[
 ]
 
 PAYLOAD_KINDS = (Payload, Cast, Repair, RouteEvent)
-"""Messages that carry events; all others are control."""
+"""Messages that carry events (`Message.carries`); all others are control."""
 
 
 def runs_in(message: Message) -> Sequence[Run]:

@@ -14,7 +14,8 @@ Time goes in cycles: one timer drives the general overlay and the routing.
 
 from __future__ import annotations
 
-from weft.documents.descriptor import TopicVersion
+from typing import TYPE_CHECKING, get_args
+
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
@@ -26,6 +27,7 @@ from weft.protocol.context import (
     Commands,
     Context,
     FarBehind,
+    Handler,
     Handlers,
     Late,
     LinkDown,
@@ -41,10 +43,6 @@ from weft.protocol.context import (
 from weft.protocol.defence import Informants
 from weft.protocol.delivery import Delivery
 from weft.protocol.flood import Flood
-from weft.protocol.history import history
-from weft.protocol.history.history import History
-from weft.protocol.kademlia import kademlia
-from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.liveness import Liveness, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
@@ -60,8 +58,6 @@ from weft.protocol.membership import (
 )
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.publication import Publishing, RouteKnown, RouteResult
-from weft.protocol.pulsar import pulsar
-from weft.protocol.pulsar.pulsar import Pulsar
 from weft.protocol.recent import Recent
 from weft.protocol.routing import NO_LINKS, Routing
 from weft.protocol.seam import (
@@ -69,6 +65,7 @@ from weft.protocol.seam import (
     ClockMoved,
     Collect,
     Confirm,
+    DhtCommand,
     Disconnect,
     Effect,
     Input,
@@ -88,10 +85,13 @@ from weft.protocol.seam import (
     Unsubscribe,
 )
 from weft.protocol.tera.tera import Refusals, Tera
-from weft.protocol.topic_dht import topic_dht
-from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.rules.draw import below, stream_of
-from weft.store.interface import Store
+
+if TYPE_CHECKING:
+    from weft.documents.descriptor import TopicVersion
+    from weft.protocol.history.history import History
+    from weft.protocol.kademlia.kademlia import Kademlia
+    from weft.store.interface import Store
 
 CYCLE = "cycle"
 _PHASE = stream_of("peer.phase")
@@ -127,15 +127,12 @@ class Peer:
         self.general = Cyclon(ctx, GENERAL, self._informants)
         self._entry = Entry(ctx, self.general)
         self.liveness = Liveness(ctx)
-        self.dht = Kademlia(ctx, self.general.contacts) if ctx.config.dht.enabled else None
+        self.dht = self._make_dht() if ctx.config.dht.enabled else None
         self.history: History | None = None
         if ctx.config.history.enabled:
             if library is None or sign is None:
                 raise ValueError("history needs a store and a key to sign with")
-            self.history = History(
-                *(ctx, library, sign, self.members, self._find, self._route, self._recent),
-                *(self.general.known, self.dht),
-            )
+            self.history = self._make_history(library, sign)
         self._delivery: Delivery = self.history or Delivery(ctx, self._route, sign)
         multi_topic = MultiTopic(ctx, self.liveness.topics_with)
         self.routing = self._make_routing(multi_topic)
@@ -157,8 +154,7 @@ class Peer:
             Confirm: self._confirmations.confirm,
             Collect: lambda fact: self.routing.collect(),
             Leave: self._on_leave,
-            **kademlia.commands(ctx, self.dht),
-            **history.refused_commands(ctx),
+            **self._dht_commands(),
             **self._delivery.commands(),
         }
         self._in_general = self._general_handlers()
@@ -166,17 +162,74 @@ class Peer:
         self._timers = self._all_timers()
         self._signals = self._all_signals()
 
+    # --- rooms that most peers are without (rooms.py), loaded here and nowhere else ---------------
+
+    def _make_dht(self) -> Kademlia:
+        from weft.protocol.kademlia.kademlia import Kademlia  # noqa: PLC0415
+
+        return Kademlia(self._ctx, self.general.contacts)
+
+    def _make_history(self, library: Store, sign: Signer) -> History:
+        from weft.protocol.history.history import History  # noqa: PLC0415
+
+        return History(
+            *(self._ctx, library, sign, self.members, self._find, self._route, self._recent),
+            *(self.general.known, self.dht),
+        )
+
     def _make_routing(self, multi_topic: MultiTopic) -> Routing:
         """The routing that the settings ask for."""
         ctx, delivery = self._ctx, self._delivery
         chosen = ctx.config.routing
         if chosen == "pulsarcast" and self.dht is not None:
+            from weft.protocol.pulsar.pulsar import Pulsar  # noqa: PLC0415
+
             return Pulsar(ctx, delivery, self.dht, self.liveness)
         if chosen == "topic-dht" and self.dht is not None:
+            from weft.protocol.topic_dht.topic_dht import TopicRouting  # noqa: PLC0415
+
             return TopicRouting(ctx, delivery, self.dht)
         if chosen == "flood":
             return Flood(ctx, delivery, self.general)
         return Tera(ctx, delivery, multi_topic, self.general, self.liveness)
+
+    def _refusals(self, room: str) -> Handlers:
+        """What a peer without a room answers to its messages."""
+        ctx = self._ctx
+        if room == "kademlia":
+            from weft.protocol.kademlia import kademlia  # noqa: PLC0415
+
+            return kademlia.refusals(ctx)
+        if room == "history":
+            from weft.protocol.history import history  # noqa: PLC0415
+
+            return self._confirmations.handlers(history.refusals(ctx))
+        if room == "pulsar":
+            from weft.protocol.pulsar import pulsar  # noqa: PLC0415
+
+            return pulsar.refusals(ctx)
+        from weft.protocol.topic_dht import topic_dht  # noqa: PLC0415
+
+        return topic_dht.refusals(ctx)
+
+    def _handler(self, kind: type) -> Handler:
+        """The handler of a message. Of a room that this peer is without, the first message that
+        comes brings the refusals of them all."""
+        if kind not in self._handlers:
+            room = kind.__module__.split(".")[2]
+            self._handlers = {**self._refusals(room), **self._handlers}
+        return self._handlers[kind]
+
+    # --- where inputs and messages go -------------------------------------------------------------
+
+    def _dht_commands(self) -> Commands:
+        """Where the user's commands for the DHT go; a peer without one refuses them."""
+        ctx = self._ctx
+        if self.dht is not None:
+            return self.dht.commands()
+        return dict.fromkeys(
+            get_args(DhtCommand), lambda command: ctx.answer(Answer(command.token, "refused"))
+        )
 
     def _general_handlers(self) -> Handlers:
         """Messages about the general overlay."""
@@ -192,16 +245,14 @@ class Peer:
         }
 
     def _other_handlers(self) -> Handlers:
-        """All other messages; those of routings that this peer does not have are refused."""
-        ctx, routing = self._ctx, self.routing.handlers()
+        """All other messages; for those of rooms that this peer is without, see `_handler`."""
+        ctx, dht, history = self._ctx, self.dht, self.history
         return {
             **Refusals(ctx).handlers(),
-            **pulsar.refusals(ctx),
-            **topic_dht.refusals(ctx),
             **flood.refusals(ctx),
-            **routing,
-            **kademlia.handlers(ctx, self.dht, self.routing.provides),
-            **self._confirmations.handlers({**history.refusals(ctx), **self._delivery.handlers()}),
+            **self.routing.handlers(),
+            **(dht.handlers(self.routing.provides) if dht is not None else {}),
+            **(self._confirmations.handlers(history.handlers()) if history is not None else {}),
             RouteResult: self.publishing.on_result,
             RouteKnown: self.publishing.on_known,
             Ping: self._on_ping,
@@ -220,7 +271,7 @@ class Peer:
             **self.routing.timers(),
         }
         if self.dht is not None:
-            timers.update(dict.fromkeys(kademlia.TIMERS, self.dht.on_timer))
+            timers.update(self.dht.timers())
         return timers
 
     def _all_signals(self) -> Signals:
@@ -332,7 +383,7 @@ class Peer:
             if was_isolated and not self.isolated:
                 self._ctx.tell(NeighboursFound())
         else:
-            self._handlers[kind](sender, message)
+            self._handler(kind)(sender, message)
 
     def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
         if self.general.on_reply(sender, message):

@@ -63,6 +63,7 @@ class RouteEvent(Message, frozen=True, tag=14):
     """Hands a run of the sender's own to a member of its topic."""
 
     asks: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
 
     topic: WireTopic
     run: Run

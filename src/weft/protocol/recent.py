@@ -117,6 +117,8 @@ class Asked(OfTopic, Protocol):
 class Repair(Message, frozen=True, tag=28):
     """Runs sent on request, outside the push."""
 
+    carries: ClassVar[bool] = True
+
     topic: WireTopic
     runs: Annotated[list[Run], Meta(max_length=LIST_MAX)]
 

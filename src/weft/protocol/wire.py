@@ -17,10 +17,12 @@ Counter: TypeAlias = runs.Counter
 
 
 class Message(Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages; the flags say which sign of life one calls for (`liveness.py`)."""
+    """Base of all messages; the first two flags say which sign of life one calls for
+    (`liveness.py`)."""
 
     asks: ClassVar[bool] = False  # the receiver answers it
     feeds: ClassVar[bool] = False  # it goes over a link, so the receiver should live
+    carries: ClassVar[bool] = False  # it brings events; all others are control
 
 
 class OfTopic(Protocol):
@@ -67,6 +69,7 @@ class Payload(Message, frozen=True, tag=22):
     """Pushes a run of events in a topic."""
 
     feeds: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
 
     topic: WireTopic
     run: Run

@@ -21,7 +21,7 @@ from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.config import Links, Routing
 from weft.protocol.flood import FloodMember
-from weft.protocol.history.fetch import BlocksReply
+from weft.protocol.history.blocks import BlocksReply
 from weft.protocol.history.reader import PageReply
 from weft.protocol.kademlia.rpc import FindReply, Neighbour
 from weft.protocol.liveness import LinkList, Ping, Pong

@@ -17,9 +17,8 @@ from typing import TypeAlias
 
 from weft.ids import Topic
 from weft.protocol import messages as m
-from weft.protocol import seam
+from weft.protocol import rooms, seam
 from weft.protocol.config import Config, Dissemination, History, Routing
-from weft.protocol.topic_dht import roles
 from weft.sim.builder import SimNet
 from weft.sim.checkers import deliveries, dht, history, state, trees
 from weft.sim.checkers.state import PeerState, states_of
@@ -70,11 +69,11 @@ _SAMPLE_CYCLES = 4
 
 # --- what is asked for ------------------------------------------------------------------------
 
-AnyScheme: TypeAlias = seam.Scheme | roles.Scheme
+AnyScheme: TypeAlias = seam.Scheme | rooms.Scheme
 
 SCHEMES: dict[Routing, tuple[AnyScheme, ...]] = {
     "tera": seam.SCHEMES,
-    "topic-dht": roles.SCHEMES,
+    "topic-dht": rooms.SCHEMES,
     "pulsarcast": (),
     "flood": (),
 }
@@ -131,7 +130,7 @@ class ScenarioSettings:
         """The scheme asked for, or the usual one; None where there is no choice."""
         usual: dict[Routing, AnyScheme] = {
             "tera": Dissemination().scheme,
-            "topic-dht": roles.Config().scheme,
+            "topic-dht": rooms.TopicDht().scheme,
         }
         return self.scheme or usual.get(self.routing)
 

@@ -18,11 +18,10 @@ from weft.ids import Contact, PeerId, Topic
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht
 from weft.protocol.context import Context, Handlers
-from weft.protocol.kademlia import kademlia
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.rpc import FindRequest
+from weft.protocol.rooms import TopicDht as Settings
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
-from weft.protocol.topic_dht.roles import Config as Settings
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
 from weft.rules.prefix import DIGEST_BYTES, as_bytes, location_of
@@ -126,7 +125,7 @@ class Alone:
         self.dht = Kademlia(self.ctx, lambda: self._contacts)
         self.topics = TopicDht(self.ctx, self.dht, ended=lambda role: None)
         self._handlers: Handlers = {
-            **kademlia.handlers(self.ctx, self.dht),
+            **self.dht.handlers(),
             **self.topics.handlers(),
             RoleReply: self.dht.calls.on_reply,
         }

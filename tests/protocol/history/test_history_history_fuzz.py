@@ -22,7 +22,7 @@ from weft.ids import Cid, Topic, cid_of
 from weft.protocol import messages as m
 from weft.protocol import seam
 from weft.protocol.config import Config, Dht, History, Keep
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import Head, Heads

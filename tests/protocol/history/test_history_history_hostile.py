@@ -10,7 +10,7 @@ from history_kit import T, Town, hear, history, routed
 from weft.documents.descriptor import SealedEvent, seal_event
 from weft.ids import Cid, cid_of
 from weft.protocol.context import Arrived
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads

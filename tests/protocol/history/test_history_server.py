@@ -7,7 +7,7 @@ from protocol_kit import contact
 from weft.ids import Topic, cid_of
 from weft.protocol.config import Config, History
 from weft.protocol.context import Context
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.server import Cost, Pace
 from weft.protocol.seam import Send, SetTimer

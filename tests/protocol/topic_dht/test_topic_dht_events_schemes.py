@@ -8,9 +8,9 @@ from functools import lru_cache
 import pytest
 
 from cast_kit import SCHEMES, TREES, Field, T
+from weft.protocol.rooms import Scheme
+from weft.protocol.rooms import TopicDht as TopicConfig
 from weft.protocol.topic_dht.events import Cast
-from weft.protocol.topic_dht.roles import Config as TopicConfig
-from weft.protocol.topic_dht.roles import Scheme
 from weft.rules.treecast import FEW, fanout
 from weft.sim.checkers import deliveries
 from weft.sim.dice import Dice

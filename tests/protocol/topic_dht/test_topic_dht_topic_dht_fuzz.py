@@ -19,8 +19,11 @@ from weft.ids import Topic
 from weft.protocol import config as c
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
-from weft.protocol.topic_dht.roles import CHILDREN_MAX, Appeared, Scheme
-from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.rooms import CHILDREN_MAX, Scheme
+from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.topic_dht.roles import (
+    Appeared,
+)
 from weft.protocol.topic_dht.topic_dht import TopicDhtMessage, TopicRouting
 from weft.protocol.wire import Payload
 

@@ -11,10 +11,10 @@ from nameless import contact_of
 from protocol_kit import proven_run
 from weft.ids import Topic
 from weft.protocol import messages as m
+from weft.protocol.rooms import CONTACTS_MAX
 from weft.protocol.topic_dht.events import Beat, Cast, SeenReply, SeenRequest
 from weft.protocol.topic_dht.roles import (
     ACCEPTED,
-    CONTACTS_MAX,
     MAKECHILD,
     SEAT,
     SPLIT,

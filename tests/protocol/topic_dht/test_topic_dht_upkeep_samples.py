@@ -7,7 +7,7 @@ import pytest
 from chi_square import chi_square_p
 from weft.ids import Contact, Topic
 from weft.protocol.config import Dht
-from weft.protocol.topic_dht.roles import Config as TopicConfig
+from weft.protocol.rooms import TopicDht as TopicConfig
 from weft.sim.topic_dht import Run
 
 T, OTHER = Topic("/t"), Topic("/other")

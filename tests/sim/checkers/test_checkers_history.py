@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from signed_kit import NOW_MS, SPORTS, event
-from weft.documents.descriptor import SealedEvent
-from weft.protocol.history.stream import handed_out
+from weft.documents.descriptor import SealedEvent, handed_out
 from weft.sim.checkers.history import check_complete_streams, check_order
 from weft.sim.checkers.state import PeerState, StreamState
 from weft.sim.record import Delivery, Record

@@ -47,7 +47,7 @@ from weft.lab.pulsar import CONTACTS, JOIN_CYCLES, Net, repair
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
 from weft.protocol.config import Config, History, Routing
-from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BLOCKS_MAX, BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.wire import Message
 from weft.sim.network import Conditions, Latency, Partition

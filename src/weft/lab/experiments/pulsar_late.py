@@ -22,7 +22,7 @@ from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, trut
 from weft.lab.pulsar import ENTER_CYCLES, JOIN_CYCLES, Net, misplaced, replay
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.history.fetch import BLOCKS_MAX
+from weft.protocol.history.blocks import BLOCKS_MAX
 from weft.sim.network import Conditions, Latency
 
 EVENTS = {"quick": (100, 600), "full": (100, 1_000, 5_000)}

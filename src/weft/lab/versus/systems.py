@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from weft.ids import Contact
+from weft.protocol import rooms
 from weft.protocol.config import Config, Routing
 from weft.protocol.seam import SCHEMES, Machine
-from weft.protocol.topic_dht import roles
 from weft.references.epidemic import DaMulticast, Flooding
 from weft.references.gossipsub import GossipSub
 from weft.references.poldercast import PolderCast
@@ -74,8 +74,8 @@ def _plain(routing: Routing, title: str, sharing: bool = False) -> System:
 
 OURS: tuple[System, ...] = (
     *(_tera(scheme, sharing) for scheme in SCHEMES for sharing in (False, True)),
-    *(_topic_dht(scheme, sharing=False) for scheme in roles.SCHEMES),
-    *(_topic_dht(scheme, sharing=True) for scheme in roles.SCHEMES if "gossip" in scheme),
+    *(_topic_dht(scheme, sharing=False) for scheme in rooms.SCHEMES),
+    *(_topic_dht(scheme, sharing=True) for scheme in rooms.SCHEMES if "gossip" in scheme),
     _plain("pulsarcast", "Pulsarcast's trees"),
     _plain("pulsarcast", "Pulsarcast's trees", sharing=True),
     _plain("flood", "weft's flood of the whole network"),

@@ -26,7 +26,6 @@ events that a stream lacks), `server` (answers other peers).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -53,11 +52,12 @@ from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDo
 from weft.protocol.defence import Answered
 from weft.protocol.delivery import Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
-from weft.protocol.history.fetch import BlocksReply, BlocksRequest, Fetch, Providers
+from weft.protocol.history.blocks import REFUSED, BlocksReply, BlocksRequest
+from weft.protocol.history.fetch import Fetch, Providers
 from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader
 from weft.protocol.history.server import Server
-from weft.protocol.history.storage import Keep, Storage
+from weft.protocol.history.storage import Storage
 from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
@@ -76,58 +76,12 @@ from weft.protocol.seam import (
     Publish,
     Stored,
     Timer,
-    TopicCommand,
 )
-from weft.protocol.settings import Settings, require
 from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
-from weft.store.interface import Retention, Store
+from weft.store.interface import Store
 from weft.store.reader import Since
-
-
-class Config(Settings):
-    """Events that stay (protocol/history)."""
-
-    enabled: bool = False
-    provide_probability: float = 0.1  # guess: how likely a peer on the way provides an event
-    segment_heights: int = 256  # guess: of a stream under one key in the DHT; alike at all peers
-    put_bytes_max: int = 0  # guess: publishers put blocks so large into the DHT; at all peers alike
-    request_timeout_ms: Millis = 3_000  # guess
-    patience_ms: Millis = 500  # guess: a parent that routing has not brought yet may still come
-    retry_ms: Millis = 5_000  # guess: after all were asked for a block in vain
-    give_up_ms: Millis = 900_000  # guess: then the stream goes on without it
-    requests_max: int = 8  # guess: requests for blocks at once
-    blocks_per_request: int = 64  # guess
-    page_bytes_max: int = 256 << 10  # guess: of blocks in one message
-    serve_bytes_per_s: int = 16 << 20  # guess: of blocks, to each peer that asks for the past
-    walk_back_max: int = 16  # measured: walking back 16 takes 1.2 s and 32 messages, a page 2
-    early_max: int = 1_024  # guess: events that wait until a subscription has begun
-    held_max: int = 1_024  # guess: events that wait for their topic's version
-    publishers_max: int = 1_024  # guess: that a member remembers per topic
-    outside_max: int = 1_024  # guess: topics published to without a subscription
-    waiting_bytes_max: int = 8 << 20  # guess: per topic, of early and of held events
-    wants_max: int = 4_096  # guess: missing blocks that are looked for at once
-    wants_per_source_max: int = 1_024  # guess: of these on the word of one peer
-    accept_sub_topics: bool = False  # a publisher gets the sub-topics it asks for, at once
-    topics_every_ms: Millis = 600_000  # guess: how often records are looked at for renewal
-    prune_every_ms: Millis = 60_000  # guess
-    keep: Keep = field(default_factory=Keep)
-    keep_topics: dict[str, Keep] = field(default_factory=dict)  # guess: for some topics, by name
-
-    def __post_init__(self) -> None:
-        require(0 <= self.provide_probability <= 1, "history.provide_probability must be 0 to 1")
-        for name, value in vars(self).items():
-            if isinstance(value, int) and not isinstance(value, bool):
-                least = 0 if name == "put_bytes_max" else 1
-                require(value >= least, f"history.{name} must be at least {least}")
-        require(self.blocks_per_request <= 256, "history.blocks_per_request must be at most 256")
-        require(self.page_bytes_max <= 1 << 20, "history.page_bytes_max must be at most 1 MiB")
-
-    def retention(self, topic: str) -> Retention:
-        """How much of a topic is kept."""
-        return self.keep_topics.get(topic, self.keep).retention()
-
 
 _TELL = stream_of("history.tell")
 _Before: TypeAlias = tuple[Recent, list[Statement], Contact]
@@ -531,7 +485,7 @@ class History(Delivery):
         if told is None or ctx.now - told >= _TOLD_MS:
             self._told.renew(key, ctx.now)
             why = self.refusal(topic, span_of(run))
-            ctx.send(source, BlocksReply(topic, 0, [], word=fetch.REFUSED, reason=why))
+            ctx.send(source, BlocksReply(topic, 0, [], word=REFUSED, reason=why))
 
     def source(self, sender: Contact) -> Contact | None:
         return sender
@@ -875,13 +829,3 @@ def _metadata(
     """The metadata of an event of this peer's own."""
     climbed = {} if origin is None else {ORIGIN: origin}
     return {INCARNATION: incarnation, NUMBER: number, **climbed, **as_metadata(headers)}
-
-
-def refused_commands(ctx: Context) -> Commands:
-    """Handlers of a peer without a store: commands that need one are refused."""
-
-    def refuse(command: TopicCommand) -> None:
-        reason = "owned topics need a store: open the peer with store=…"
-        ctx.answer(Answer(command.token, "refused", reason=reason))
-
-    return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)

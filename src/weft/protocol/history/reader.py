@@ -70,7 +70,8 @@ from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic
 from weft.protocol.context import Context, FarBehind
-from weft.protocol.history.fetch import Blocks, Fetch, RoundTrip
+from weft.protocol.history.blocks import Blocks
+from weft.protocol.history.fetch import Fetch, RoundTrip
 from weft.protocol.history.ownership import Members
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, Taken, TopicStream
 from weft.protocol.seam import Millis

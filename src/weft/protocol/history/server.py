@@ -33,7 +33,7 @@ from weft.documents.dag import Position, position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.history.fetch import BLOCKS_MAX, BlocksReply, BlocksRequest
+from weft.protocol.history.blocks import BLOCKS_MAX, BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.history.storage import Storage
 from weft.protocol.history.stream import Head

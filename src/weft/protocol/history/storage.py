@@ -33,28 +33,11 @@ from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.record import Record
 from weft.ids import GENERAL, Cid, PeerId, Topic
 from weft.protocol.context import Context
-from weft.protocol.seam import Millis, Prune, Store, Stored
-from weft.protocol.settings import Settings, require
+from weft.protocol.seam import Prune, Store, Stored
 from weft.store.interface import Retention
 from weft.store.interface import Store as Library
 
 PRUNE = "history.prune"
-
-
-class Keep(Settings):
-    """How much of a topic's stream is kept; 0: without limit."""
-
-    age_ms: Millis = 0  # guess: all of it, until the user says otherwise
-    events: int = 0  # guess
-    bytes: int = 0  # guess
-    publisher_bytes: int = 1 << 30  # guess: of one publisher; its own disk is as large
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= 0, f"keep.{name} must not be negative")
-
-    def retention(self) -> Retention:
-        return Retention(self.age_ms or None, self.events or None, self.bytes or None)
 
 
 _UNLIMITED = Retention()

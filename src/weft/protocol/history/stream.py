@@ -58,10 +58,9 @@ from msgspec import Meta, Struct, msgpack
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import Added, Position, Stream, position
-from weft.documents.descriptor import SealedEvent, known_event, number_of, verify_event
+from weft.documents.descriptor import SealedEvent, handed_out, known_event, number_of, verify_event
 from weft.documents.refusal import Reason, Refused
-from weft.documents.run import NOTHING_BEFORE, Event, Run, Statement, verify_statement
-from weft.documents.signature import SIGNATURE_BYTES
+from weft.documents.run import Event, Run, Statement, verify_statement
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
 from weft.protocol.context import Context
 from weft.protocol.delivery import DELIVER_MESSAGE, trace_rejected, trace_run
@@ -789,16 +788,6 @@ class Streams:
         climbed = origin if origin != topic else None
         ctx.out.append(Deliver(topic, note, hops, event, climbed))
         trace_run(ctx, DELIVER_MESSAGE, topic, note, None, hops)
-
-
-def handed_out(event: SealedEvent, payload: bytes) -> Run:
-    """A sealed event as traces and applications know it: a run of one, under its number. The run's
-    signature is empty, since the event has its own."""
-    _, incarnation, number = number_of(event) or (event.publisher, 0, event.height)
-    return Run(
-        *(event.publisher, incarnation, number, event.created_ms, (payload,)),
-        *(NOTHING_BEFORE, bytes(SIGNATURE_BYTES)),
-    )
 
 
 def _read(topic: Topic, block: bytes, cid: Cid) -> SealedEvent:

@@ -14,11 +14,10 @@ peer; ranges that no lookup touched for an hour are looked into again (Kademlia,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
 
 from weft.ids import GENERAL, Contact, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.context import Commands, Context, Handlers
+from weft.protocol.context import Commands, Context, Handlers, Timers
 from weft.protocol.defence import Crowds
 from weft.protocol.kademlia import rpc
 from weft.protocol.kademlia.lookup import Done, News, Outcome, Question, Search, Searches, Seen
@@ -38,8 +37,6 @@ from weft.protocol.kademlia.rpc import (
     StoreValue,
 )
 from weft.protocol.kademlia.table import PLAIN, Entry, Place, Space, Table
-from weft.protocol.seam import Millis
-from weft.protocol.settings import Settings, require
 from weft.rules.draw import absorb, below, stream_of
 from weft.rules.prefix import common_prefix, in_bucket, location_of
 
@@ -59,51 +56,12 @@ _ENTER_MS = 500
 """guess: between knowing the first neighbour and the first lookup."""
 
 
-class Config(Settings):
-    """Kademlia: tables, lookups, records held for others."""
-
-    enabled: bool = False
-    k: int = 20  # paper: bucket size, replicas, and how many a lookup finds
-    alpha: int = 3  # paper: requests of one lookup at once
-    spare: int = 20  # guess: newcomers remembered per full bucket
-    failures_max: int = 3  # guess: requests unanswered in a row (5 in Kademlia's Section 4.1)
-    fresh_ms: Millis = 60_000  # guess: seen so lately, a peer is not probed
-    slow_ms: Millis = 1_000  # guess: a slower request no longer counts towards alpha; repeated
-    timeout_ms: Millis = 4_000  # guess: a request without an answer has failed by then
-    requests_max: int = 128  # guess: of one lookup; about 30 are usual
-    lookups_max: int = 64  # guess: lookups at once; others wait their turn
-    background_max: int = 2  # guess: of these, refreshes and republishes
-    waiting_max: int = 4_096  # guess: operations that wait
-    refresh_first_ms: Millis = 5_000  # guess: first pause between refreshes, doubling up to …
-    refresh_ms: Millis = 600_000  # guess: … this, as in libp2p
-    bucket_refresh_ms: Millis = 3_600_000  # paper: a range that no lookup went into for so long
-    quorum: int = 4  # guess: valid answers for a value that may change
-    value_life_ms: Millis = 86_400_000  # paper: 24 hours
-    republish_ms: Millis = 3_600_000  # paper: holders republish every hour
-    values_max: int = 4_096  # guess: held for others
-    values_bytes_max: int = 64 << 20  # guess: in total
-    values_per_sender_max: int = 1_024  # guess: held on behalf of one peer
-    value_bytes_max: int = (1 << 20) + (64 << 10)  # guess: an event of the largest size, described
-    provider_life_ms: Millis = 172_800_000  # guess: 48 hours, as libp2p measured
-    provide_again_ms: Millis = 79_200_000  # guess: 22 hours, as libp2p measured
-    provide_retry_ms: Millis = 600_000  # guess: after no peer took it
-    providers_max: int = 16_384  # guess: provider records held for others
-    providers_per_key_max: int = 32  # guess
-    providers_per_sender_max: int = 2_048  # guess: then its oldest makes room
-    provided_max: int = 16_384  # guess: keys this peer renews for its user; and for its layers
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(name == "enabled" or value >= 1, f"dht.{name} must be at least 1")
-        require(self.k <= 64, "dht.k must be at most 64")
-        require(self.providers_per_key_max <= 64, "dht.providers_per_key_max must be at most 64")
-        require(self.alpha <= self.k, "dht.alpha must be at most dht.k")
-        require(self.slow_ms < self.timeout_ms, "dht.slow_ms must be less than dht.timeout_ms")
-        require(self.value_bytes_max <= 2 << 20, "dht.value_bytes_max must be at most 2 MiB")
-
-
 Provides = Callable[[bytes], bool]
 """Whether this peer has what a key names although no record says so."""
+
+
+def _provides_nothing(key: bytes) -> bool:
+    return False
 
 
 class Kademlia:
@@ -134,6 +92,35 @@ class Kademlia:
         self._refresh_serial = 0
         self._refreshes = 0
         self._pause_ms = settings.refresh_first_ms
+
+    # --- what the peer is asked for ---------------------------------------------------------------
+
+    def handlers(self, provides: Provides = _provides_nothing) -> Handlers:
+        """The handlers of its messages."""
+        return {
+            FindRequest: lambda sender, message: self.on_find(sender, message, provides),
+            StoreValue: self.on_store,
+            AddProvider: self.on_add_provider,
+            Probe: self.on_probe,
+            FindReply: self.calls.on_reply,
+            StoreReply: self.calls.on_reply,
+            ProbeReply: self.calls.on_reply,
+        }
+
+    def commands(self) -> Commands:
+        """The handlers of the user's commands."""
+        operations = self.operations
+        return {
+            seam.DhtPut: operations.put,
+            seam.DhtGet: operations.get,
+            seam.DhtProvide: operations.provide,
+            seam.DhtFindProviders: operations.find_providers,
+            seam.DhtFindPeer: operations.find_peer,
+            seam.DhtClosest: operations.closest_peers,
+        }
+
+    def timers(self) -> Timers:
+        return dict.fromkeys(TIMERS, self.on_timer)
 
     # --- places -----------------------------------------------------------------------------------
 
@@ -364,49 +351,14 @@ def _nothing(outcome: Outcome) -> None:
     """The tables have learned from it already."""
 
 
-def _provides_nothing(key: bytes) -> bool:
-    return False
-
-
-def handlers(
-    ctx: Context, dht: Kademlia | None, provides: Provides = _provides_nothing
-) -> Handlers:
-    """Where the DHT's messages go. A peer without one says so, and is not waited for."""
-    if dht is None:
-        return {
-            FindRequest: lambda sender, m: ctx.send(sender, FindReply(m.request, False)),
-            StoreValue: lambda sender, m: ctx.send(sender, StoreReply(m.request, False)),
-            AddProvider: lambda sender, m: ctx.send(sender, StoreReply(m.request, False)),
-            Probe: lambda sender, m: ctx.send(sender, ProbeReply(m.request, False)),
-            FindReply: lambda sender, m: None,
-            StoreReply: lambda sender, m: None,
-            ProbeReply: lambda sender, m: None,
-        }
+def refusals(ctx: Context) -> Handlers:
+    """Handlers of a peer without a DHT: it says so, and is not waited for."""
     return {
-        FindRequest: lambda sender, message: dht.on_find(sender, message, provides),
-        StoreValue: dht.on_store,
-        AddProvider: dht.on_add_provider,
-        Probe: dht.on_probe,
-        FindReply: dht.calls.on_reply,
-        StoreReply: dht.calls.on_reply,
-        ProbeReply: dht.calls.on_reply,
-    }
-
-
-def commands(ctx: Context, dht: Kademlia | None) -> Commands:
-    """Where the user's commands go; a peer without a DHT refuses them."""
-
-    def refuse(command: seam.DhtCommand) -> None:
-        ctx.out.append(seam.Answer(command.token, "refused"))
-
-    if dht is None:
-        return dict.fromkeys(get_args(seam.DhtCommand), refuse)
-    operations = dht.operations
-    return {
-        seam.DhtPut: operations.put,
-        seam.DhtGet: operations.get,
-        seam.DhtProvide: operations.provide,
-        seam.DhtFindProviders: operations.find_providers,
-        seam.DhtFindPeer: operations.find_peer,
-        seam.DhtClosest: operations.closest_peers,
+        FindRequest: lambda sender, m: ctx.send(sender, FindReply(m.request, False)),
+        StoreValue: lambda sender, m: ctx.send(sender, StoreReply(m.request, False)),
+        AddProvider: lambda sender, m: ctx.send(sender, StoreReply(m.request, False)),
+        Probe: lambda sender, m: ctx.send(sender, ProbeReply(m.request, False)),
+        FindReply: lambda sender, m: None,
+        StoreReply: lambda sender, m: None,
+        ProbeReply: lambda sender, m: None,
     }

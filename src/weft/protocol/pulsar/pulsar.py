@@ -30,31 +30,13 @@ from weft.protocol.pulsar.attachment import Attachment, TreeJoin, TreeJoinReply
 from weft.protocol.pulsar.branch import Branch, Events, RendezvousSync, TreeFamily, TreeLeave, Trees
 from weft.protocol.recent import Offer, Recent, Repair, Want
 from weft.protocol.routing import Due, Routing
-from weft.protocol.seam import Millis, Scheme
-from weft.protocol.settings import Settings, require
+from weft.protocol.seam import Scheme
 from weft.protocol.wire import LIST_MAX, Payload
 from weft.rules.multicast import is_cut_off, is_overdue
 
 PulsarMessage: TypeAlias = Union[TreeJoin, TreeJoinReply, TreeFamily, TreeLeave, RendezvousSync]
 """What peers say to each other in a topic's tree. Events themselves travel as `Payload` and, from
 peers outside of the tree, as `RouteEvent`."""
-
-
-class Config(Settings):
-    """Multicast trees (protocol/pulsar)."""
-
-    rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost
-    children_max: int = 8  # guess: about the links of a peer in a topic overlay
-    reply_timeout_ms: Millis = 500  # guess: several round trips; then others are asked as well
-    patience_cycles: int = 3  # guess: beats missed before the way up counts as broken
-    check_every_cycles: int = 6  # guess: how often the closest peers are looked up again
-    trees_max: int = 4_096  # guess: trees of one peer; with more it serves none for others
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= 1, f"pulsar.{name} must be at least 1")
-        require(self.rendezvous <= 8, "pulsar.rendezvous must be at most 8")
-        require(2 <= self.children_max <= 64, "pulsar.children_max must be 2 to 64")
 
 
 class Pulsar(Routing):

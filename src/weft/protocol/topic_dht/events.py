@@ -92,6 +92,7 @@ class Cast(Message, frozen=True, tag=91):
     """A run, for all members that share the receiver's first `charge` bits."""
 
     feeds: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
 
     topic: WireTopic
     run: Run

@@ -59,12 +59,12 @@ from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.quota import Quota
+from weft.protocol.rooms import CHILDREN_MAX
 from weft.protocol.topic_dht.roles import (
     ABORTED,
     ABSENT,
     ACCEPTED,
     BUSY,
-    CHILDREN_MAX,
     JOIN,
     LOOK,
     MAKECHILD,

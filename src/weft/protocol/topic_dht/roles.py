@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 
@@ -48,20 +48,15 @@ from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry, Place, Space
+from weft.protocol.rooms import CONTACTS_MAX, TopicDht
 from weft.protocol.seam import Millis
-from weft.protocol.settings import Settings, require
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix
 from weft.rules import roles as rules
 from weft.rules.stan import gives_way
-from weft.rules.treecast import ROOTS_MAX, Mode
 
 # --- messages -------------------------------------------------------------------------------------
 
-CONTACTS_MAX = 32
-"""guess: forwarders named in one message."""
-CHILDREN_MAX = 64
-"""guess: bound on k, the children of a forwarder."""
 TOLD_MAX = 64
 """guess: forwarders that a leaving one tells; the others notice when they ask it."""
 
@@ -152,70 +147,6 @@ class Forget(Message, frozen=True, tag=87):
     """The sender is not the receiver's child (any more)."""
 
     topic: WireTopic
-
-
-# --- config ---------------------------------------------------------------------------------------
-
-Scheme: TypeAlias = Literal["full-gossip", "forward-gossip", "full-treecast", "forward-treecast"]
-"""How events spread in a topic, the same at all peers of a network: in the full ones every
-subscriber has a location and takes part, in the others only forwarders do, each for its children.
-"""
-SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-_SWITCHES = ("scheme", "gossip_mode", "packs", "view_percent")
-
-
-class Config(Settings):
-    """Settings of the topic-aware DHT. The paper names k, l, K and f and gives no values."""
-
-    children_max: int = 8  # guess: k, per topic
-    alternatives_max: int = 4  # guess: l of Algorithm 1, forwarders known to a child
-    period_ms: Millis = 10_000  # guess: of Algorithms 1 and 2
-    silent_periods: int = 3  # guess: after so many a parent takes a silent child for gone
-    refresh_periods: int = 3  # guess: from one refresh of a forwarder's table to the next
-    lease_ms: Millis = 15_000  # guess: an operation not closed by then is taken for given up
-    retry_ms: Millis = 500  # guess: an aborted operation is tried again after about so long
-    view_max: int = 20  # guess: l of Algorithm 2
-    view_fanout: int = 4  # guess: K
-    view_percent: int = 25  # guess: f; 0: no views are kept
-    draws_max: int = 128  # guess: seats drawn for one random member; about ten are usual
-    scheme: Scheme = "forward-treecast"  # guess: the fewest messages and the least state
-    links_per_level: int = 4  # measured: see rules/treecast.py; 1 in the paper
-    packs: bool = False  # forwarders stop where those around them have room (makechild)
-    roots: int = 1  # paper: f + 1 trees, of which f may be lost with their roots
-    gossip_mode: Mode = "push"  # paper names both
-    gossip_round_ms: Millis = 1_000  # guess: push-pull calls a member so often after an event
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(name in _SWITCHES or value >= 1, f"topic_dht.{name} must be at least 1")
-        for name, known in (("scheme", SCHEMES), ("gossip_mode", get_args(Mode))):
-            named = getattr(self, name) in known
-            require(named, f"topic_dht.{name}: one of {', '.join(known)}")
-        require(self.roots <= ROOTS_MAX, f"topic_dht.roots must be at most {ROOTS_MAX}")
-        for name in ("links_per_level", "alternatives_max"):
-            few = getattr(self, name) <= CONTACTS_MAX
-            require(few, f"topic_dht.{name} must be at most {CONTACTS_MAX}")
-        few = self.children_max < CHILDREN_MAX
-        require(few, f"topic_dht.children_max must be less than {CHILDREN_MAX}")
-        require(0 <= self.view_percent <= 100, "topic_dht.view_percent must be 0 to 100")
-
-    @property
-    def everybody_forwards(self) -> bool:
-        return self.scheme.startswith("full-")
-
-    @property
-    def gossips(self) -> bool:
-        return self.scheme.endswith("-gossip")
-
-    @property
-    def k(self) -> int:
-        """The most children of a forwarder."""
-        return 0 if self.everybody_forwards else self.children_max
-
-    @property
-    def silence_ms(self) -> Millis:
-        """How long a parent or a child may be silent before it is taken for gone."""
-        return self.silent_periods * self.period_ms
 
 
 # --- where a peer lies ----------------------------------------------------------------------------
@@ -661,7 +592,7 @@ class Role(Struct):
 class Roles:
     """All topics of one peer, and where it lies in each."""
 
-    def __init__(self, me: Contact, dht: Kademlia, config: Config) -> None:
+    def __init__(self, me: Contact, dht: Kademlia, config: TopicDht) -> None:
         self.me = me
         self.by_topic: dict[Topic, Role] = {}
         self._dht = dht

@@ -50,10 +50,10 @@ from weft.protocol.context import Context
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.quota import Quota
+from weft.protocol.rooms import CHILDREN_MAX
 from weft.protocol.topic_dht.operations import Initiator
 from weft.protocol.topic_dht.roles import (
     ACCEPTED,
-    CHILDREN_MAX,
     LOOK,
     SEAT,
     TOPIC_BITS,
