@@ -178,4 +178,4 @@ def _each_delivery_twice(carry_out: Function) -> Function:
 
 
 handed_twice: dict[str, Instead] = {"weft.sim.world:World._carry_out_rarer": _each_delivery_twice}
-"""What an application is handed, it is handed once more."""
+"""Every event is handed to the application twice."""

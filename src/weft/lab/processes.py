@@ -455,7 +455,7 @@ class Host:
         return {"waiting": self._unpublished, "received": len(self._received)}
 
     async def _harvest(self, request: Json) -> dict[str, object]:
-        """All that happened here."""
+        """What the peers of this process published and received, for the swarm."""
         return {"published": self._published, "received": self._received}
 
     async def _drain(self, request: Json) -> dict[str, object]:

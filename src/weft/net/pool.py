@@ -458,7 +458,7 @@ class Pool:
             self._greeted_again(remote, connection)
 
     def _greeted_again(self, remote: Remote, connection: Connection) -> None:
-        """A caller that we are connected to, or are dialling."""
+        """Decide between a caller and the connection, or the dial, that there is already."""
         assert connection.contact is not None
         connection_address = connection.contact.address
         if remote.connection is not None:
