@@ -461,10 +461,10 @@ def _meant(house: House) -> dict[str, set[str]]:
     return found
 
 
-def setters_for_others(house: House) -> Iterator[str]:
-    """Methods that put into an attribute what they are given, or take it out, and that one other
-    module alone calls: it writes the attribute then, by another name. Tell the object what
-    happened, build it with the value, or keep the state where it is written."""
+def _setters(house: House) -> Iterator[tuple[str, str, str]]:
+    """Setters that one other module alone calls: where each stands, its name, and that module.
+    Which objects a method is called on is told from the names of variables, as far as they have
+    annotations; one of unknown class may be of any."""
     meant = _meant(house)
     defined = Counter(name for one in house.modules.values() for name, _ in _defined(one))
     users: dict[str, list[tuple[str, str]]] = {}
@@ -481,14 +481,22 @@ def setters_for_others(house: House) -> Iterator[str]:
                 if not _is_setter(method) or name.startswith("__") or name in CALLED_FROM_OUTSIDE:
                     continue
                 calls = users.get(name, [])
-                here = {user for user, of in calls if of == "self" and user == module.name}
-                certain = here | {user for user, of in calls if one.name in meant.get(of, ())}
+                certain = {user for user, of in calls if of == "self" and user == module.name}
+                certain |= {user for user, of in calls if one.name in meant.get(of, ())}
                 perhaps = {user for user, of in calls if of != "self" and of not in meant}
                 callers = certain | perhaps if not certain or defined[name] == 1 else certain
-                if f"{one.name}.{name}" in SETTERS_KEPT or module.name in callers:
-                    continue
-                if len(callers) == 1:
-                    yield f"{module.name}:{method.lineno} {one.name}.{name} ← {min(callers)}"
+                if len(callers) == 1 and module.name not in callers:
+                    where = f"{module.name}:{method.lineno}"
+                    yield where, f"{one.name}.{name}", min(callers)
+
+
+def setters_for_others(house: House) -> Iterator[str]:
+    """Methods that put into an attribute what they are given, or take it out, and that one other
+    module alone calls: it writes the attribute then, by another name. Tell the object what
+    happened, build it with the value, or keep the state where it is written."""
+    for where, name, caller in _setters(house):
+        if name not in SETTERS_KEPT:
+            yield f"{where} {name}, for {caller}"
 
 
 def counters_read(house: House) -> Iterator[str]:
@@ -827,6 +835,11 @@ def test_the_house_is_tidy(rule: Callable[[House], Iterable[str]], house: House)
     assert not found, f"{rule.__doc__}\n" + "\n".join(found)
 
 
+def test_the_setters_that_are_kept_are_few_and_there(house: House) -> None:
+    assert len(SETTERS_KEPT) <= 3
+    assert {name for _, name, _ in _setters(house)} >= SETTERS_KEPT
+
+
 @pytest.mark.parametrize(
     ("pattern", "most"),
     [(r"\bAny\b", ANY_MOST), (r"type: ignore", IGNORES_MOST), (r"(?<![.\w])cast\(", CASTS_MOST)],
@@ -986,3 +999,28 @@ def test_the_rule_finds_what_was_planted(
     rule: Callable[[House], Iterable[str]], files: dict[str, str], tmp_path: Path
 ) -> None:
     assert list(rule(_planted(tmp_path, files)))
+
+
+@pytest.mark.parametrize(
+    ("writing", "calling"),
+    [
+        ("self.flag = max(self.flag, it)", "a.take(2)"),  # the object decides
+        ("self.flag += 1", "a.take(2)"),  # it counts
+        ("self.flag = it\n        self.held.append(it)", "a.take(2)"),
+        ("self.flag = it", "print(a)"),
+    ],
+)
+def test_what_is_no_setter_for_another_module_is_left_alone(
+    writing: str, calling: str, tmp_path: Path
+) -> None:
+    files = {
+        "src/weft/net/a.py": f"{HOLDER}\n    def take(self, it):\n        {writing}\n",
+        "src/weft/net/b.py": f"from weft.net.a import A\n\n\ndef b(a: A):\n    {calling}\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))
+    files |= {
+        "src/weft/net/a.py": f"{HOLDER}\n    def take(self, it):\n        self.flag = it\n",
+        "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.take(2)\n",
+        "src/weft/net/c.py": "from weft.net.a import A\n\n\ndef c(a: A):\n    a.take(3)\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))  # two modules call it
