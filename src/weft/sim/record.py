@@ -1,8 +1,8 @@
 """The record of a run by an outside observer, by which checkers judge.
 
-It asks the machines under test nothing. The world shows it every fact that a machine is about to
-get, every effect that it carries out, and the ends of lives; what of these is a life, a
-subscription, a publication or a delivery is decided here.
+It asks the machines under test nothing. The world shows it the commands and the messages with
+events that machines are about to get, their effects, and the ends of lives; what of these is a
+life, a subscription, a publication or a delivery is decided here.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Record:
     # --- what the world shows, as it happens ----------------------------------------------------
 
     def on_fact(self, at_ms: int, peer: int, life: int, fact: seam.Input) -> None:
-        """A peer's machine is about to get this fact."""
+        """A peer's machine is about to get this fact: a command, or a message with events."""
         if isinstance(fact, seam.Received):
             self._on_received(at_ms, peer, fact)
         elif isinstance(fact, seam.Started):

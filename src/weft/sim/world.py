@@ -294,7 +294,7 @@ class World:
             node.lose(fact.peer)
         elif type(fact) is seam.Stored:
             node.commit(fact.token, self.now_ms)
-        if type(fact) is not seam.TimerFired:
+        elif type(fact) is not seam.TimerFired:
             self.record.on_fact(self.now_ms, node.index, node.life, fact)
         self.handling = node, fact
         assert node.machine is not None
@@ -345,6 +345,7 @@ class World:
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
             self.copies += m.copies_in(message)
+            self.record.on_fact(self.now_ms, node.index, node.life, fact)
         for observer in self._observers:
             observer.handled(self.now_ms, node, fact.sender, message)
 
