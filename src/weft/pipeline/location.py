@@ -184,7 +184,7 @@ class Location:
             file.write(content)
 
     def reader(self) -> IO[bytes]:
-        """The file, to be read from any place."""
+        """Open the file for reading, from any position."""
         system, path = self.opened()
         file: IO[bytes] = system.open_input_file(path)
         return file

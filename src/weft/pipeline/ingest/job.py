@@ -123,7 +123,7 @@ class Quality:
     encodings: tuple[tuple[str, int], ...] = ()  # and how many files have each
 
     def rows(self, version: int) -> list[tuple[int, str, str | None, int]]:
-        """As rows of `QUALITY`."""
+        """These figures as rows of `QUALITY`."""
         figures = ("rows_in", "kept", "rejected", "duplicates", "memberships")
         return [
             *((version, name, None, getattr(self, name)) for name in figures),
@@ -260,7 +260,7 @@ class _Ingest:
         return (read.file.sha256, read.reading.format, self._reading(read.reading))
 
     def _source(self, read: Read) -> tuple[str, str, int, str, str, int, int, str | None]:
-        """A row of `SOURCE`."""
+        """A file that was read, as a row of `SOURCE`."""
         file, (sha256, form, reading) = read.file, self._key(read)
         known = (file.path, sha256, file.size, form, reading, read.rows, read.rejects)
         return (*known, file.encoding or None)
