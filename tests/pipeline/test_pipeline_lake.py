@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samples import content, weft_trace
+from weft.errors import WeftError
 from weft.lab import sources
 from weft.pipeline import delta
 from weft.pipeline.conversion import converted
@@ -344,6 +345,23 @@ def test_a_lake_at_google(
         Lake(place)
     with pytest.raises(Unreachable, match=r"^gs://lakes/deep/lake: cannot be reached \(.*\)$"):
         Location.of(place).names()
+
+
+def test_a_server_that_ends_before_the_first_row_is_told_in_a_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.csv").write_text("user,topic,time\nbob,cats,2\nann,cats,3\n,cats,9\n")
+    server = Path(__file__).parents[1] / "google_storage.py"
+    with ExitStack() as running:
+        port = running.enter_context(served(str(server)))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"127.0.0.1:{port}")
+
+        def watch(number: int, text: str) -> None:
+            running.close()
+
+        with pytest.raises(WeftError) as caught:
+            ingest(spark, [tmp_path / "one.csv"], "gs://lakes/lake", watch=watch)
+    assert "gs://lakes/lake" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_hadoop_needs_its_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -174,29 +174,35 @@ class Location:
         return system, path
 
     @contextmanager
-    def _reached(self) -> Iterator[tuple[Any, str]]:
-        """What `opened` returns; errors on the way there, and within the block, in a line."""
+    def told(self) -> Iterator[None]:
+        """Within the block, errors of a file system elsewhere are `Unreachable`."""
         try:
-            yield self.opened()
+            yield
         except OSError as error:
             if self.is_local:
                 raise
             raise Unreachable(self, error) from error
 
+    @contextmanager
+    def reached(self) -> Iterator[tuple[Any, str]]:
+        """What `opened` returns; errors on the way there, and within the block, are `told`."""
+        with self.told():
+            yield self.opened()
+
     def exists(self) -> bool:
-        with self._reached() as (system, path):
+        with self.reached() as (system, path):
             return bool(system.get_file_info(path).type != fs.FileType.NotFound)
 
     def size(self) -> int:
         """How many bytes a file has."""
-        with self._reached() as (system, path):
+        with self.reached() as (system, path):
             return int(system.get_file_info(path).size)
 
     def names(self) -> list[str]:
         """What is in a folder; nothing if there is no such folder."""
         if self.is_local:  # pyarrow refuses names that are not UTF-8
             return sorted(os.listdir(self.local)) if self.local.is_dir() else []
-        with self._reached() as (system, path):
+        with self.reached() as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)
 
@@ -206,12 +212,12 @@ class Location:
             self.local.parent.mkdir(parents=True, exist_ok=True)
             put(self.local, content.decode())
             return
-        with self._reached() as (system, path), system.open_output_stream(path) as file:
+        with self.reached() as (system, path), system.open_output_stream(path) as file:
             file.write(content)
 
     def reader(self) -> IO[bytes]:
         """The file, to be read from any place."""
-        with self._reached() as (system, path):
+        with self.reached() as (system, path):
             file: IO[bytes] = system.open_input_file(path)
         return file
 
@@ -220,7 +226,7 @@ class Location:
         if self.is_local:
             shutil.rmtree(self.local, ignore_errors=True)
             return
-        with self._reached() as (system, path):
+        with self.reached() as (system, path):
             if system.get_file_info(path).type == fs.FileType.Directory:
                 # Google's folders are parts of names: none is there once what was in it is removed.
                 with suppress(FileNotFoundError):
