@@ -292,7 +292,7 @@ def _emulator(access: Mapping[str, str]) -> str:
 
 
 def _is_anonymous(access: Mapping[str, str]) -> bool:
-    """Whether nothing says who asks Google, so that it can only be the machine itself."""
+    """Whether there are no credentials for Google but perhaps those of the machine itself."""
     usual = Path.home() / ".config" / "gcloud" / "application_default_credentials.json"
     return not access and not usual.exists()
 
