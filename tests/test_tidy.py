@@ -43,6 +43,15 @@ MUTATORS = {
     *("popleft", "remove", "renew", "setdefault", "update"),
 }
 BY_NAME = ("setattr", "delattr")
+SETTERS_KEPT = {
+    # The peer hands a driver's fact to the layer that it is about, as it does with all facts.
+    "Context.on_stalled",
+    # The storage gathers what is to be written, whichever layer of the history has it.
+    "Storage.begin",
+    # A topic is left: each layer of the history drops what it held for it.
+    "Versions.forget_topic",
+}
+"""What the rule on setters finds, and what is right as it is; three at the most."""
 COUNTING = ("as_dict", "dial", "dropped", "fault", "histograms", "items")
 """What counters do by themselves: they count, and say their values to people."""
 OF_OTHERS = {"_replace", "_gateway", "_gateway_client"}
@@ -395,6 +404,101 @@ def inherited_writes(house: House) -> Iterator[str]:
                 yield f"{name}:{getattr(one, 'lineno', 0)} {ast.unparse(one)}"
 
 
+def _is_setter(method: ast.stmt) -> bool:
+    """Whether all that a method does is to put what it is given into an attribute of its object, or
+    to take it out there. A method that looks at the object's state on the way decides something,
+    and one that adds up counts."""
+    if not isinstance(method, ast.FunctionDef) or method.decorator_list:
+        return False
+    body = method.body[ast.get_docstring(method) is not None :]
+    one = body[0] if len(body) == 1 else ast.Pass()
+    targets: list[ast.expr] = []
+    given: list[ast.AST] = []
+    if isinstance(one, ast.Assign | ast.Delete):
+        targets = one.targets
+    elif isinstance(one, ast.AugAssign | ast.AnnAssign):
+        targets = [one.target]
+    elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
+        called = one.value.func
+        if isinstance(called, ast.Attribute) and called.attr in MUTATORS:
+            targets, given = [called.value], [*one.value.args, *one.value.keywords]
+    if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign) and one.value is not None:
+        given = [one.value]
+    owners = set()
+    for target in targets:
+        for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+            held = part
+            while isinstance(held, ast.Subscript):
+                given += [] if isinstance(one, ast.AugAssign) else [held.slice]
+                held = held.value
+            owners.add(ast.unparse(held.value) if isinstance(held, ast.Attribute) else "")
+    parameters = {one.arg for one in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+    read = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return owners == {"self"} and bool(read & parameters) and "self" not in read
+
+
+def _meant(house: House) -> dict[str, set[str]]:
+    """Which classes of the package a name stands for: of a variable, an attribute or a function
+    with that annotation or with an object of the class. Other classes are an empty name."""
+    nodes = [node for module in house.modules.values() for node in module.nodes]
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    found: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.arg):
+            name, said = node.arg, node.annotation
+        elif isinstance(node, ast.AnnAssign):
+            name, said = _name(node.target), node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name, said = node.name, node.returns
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            name, said = _name(node.targets[0]), node.value.func
+            said = said if _name(said) in classes else None
+        else:
+            continue
+        if said is not None:
+            words = set(re.findall(r"\w+", ast.unparse(said)))
+            found.setdefault(name, set()).update(words & classes or {""})
+    return found
+
+
+def _setters(house: House) -> Iterator[tuple[str, str, str]]:
+    """Setters that one other module alone calls: where each stands, its name, and that module.
+    Which objects a method is called on is told from the names of variables, as far as they have
+    annotations; one of unknown class may be of any."""
+    meant = _meant(house)
+    defined = Counter(name for one in house.modules.values() for name, _ in _defined(one))
+    users: dict[str, list[tuple[str, str]]] = {}
+    for module in house.modules.values():
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute):
+                of = node.value.func if isinstance(node.value, ast.Call) else node.value
+                of = of.value if isinstance(of, ast.Subscript) else of
+                users.setdefault(node.attr, []).append((module.name, _name(of)))
+    for module in house.modules.values():
+        for one in module.nodes:
+            for method in one.body if isinstance(one, ast.ClassDef) else ():
+                name = method.name if isinstance(method, ast.FunctionDef) else ""
+                if not _is_setter(method) or name.startswith("__") or name in CALLED_FROM_OUTSIDE:
+                    continue
+                calls = users.get(name, [])
+                certain = {user for user, of in calls if of == "self" and user == module.name}
+                certain |= {user for user, of in calls if one.name in meant.get(of, ())}
+                perhaps = {user for user, of in calls if of != "self" and of not in meant}
+                callers = certain | perhaps if not certain or defined[name] == 1 else certain
+                if len(callers) == 1 and module.name not in callers:
+                    where = f"{module.name}:{method.lineno}"
+                    yield where, f"{one.name}.{name}", min(callers)
+
+
+def setters_for_others(house: House) -> Iterator[str]:
+    """Methods that put into an attribute what they are given, or take it out, and that one other
+    module alone calls: it writes the attribute then, by another name. Tell the object what
+    happened, build it with the value, or keep the state where it is written."""
+    for where, name, caller in _setters(house):
+        if name not in SETTERS_KEPT:
+            yield f"{where} {name}, for {caller}"
+
+
 def counters_read(house: House) -> Iterator[str]:
     """Counters are for people to look at: no machine reads one, and no driver keeps one to decide
     by."""
@@ -705,6 +809,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     cycles,
     foreign_writes,
     inherited_writes,
+    setters_for_others,
     counters_read,
     unused,
     unread_parameters,
@@ -728,6 +833,11 @@ def house() -> House:
 def test_the_house_is_tidy(rule: Callable[[House], Iterable[str]], house: House) -> None:
     found = list(rule(house))
     assert not found, f"{rule.__doc__}\n" + "\n".join(found)
+
+
+def test_the_setters_that_are_kept_are_few_and_there(house: House) -> None:
+    assert len(SETTERS_KEPT) <= 3
+    assert {name for _, name, _ in _setters(house)} >= SETTERS_KEPT
 
 
 @pytest.mark.parametrize(
@@ -824,6 +934,24 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             ("net", "return ctx.counters.dropped_events > 3"),
         )
     ),
+    *(
+        (
+            setters_for_others,
+            {
+                "src/weft/net/a.py": f"{HOLDER}\n    def take(self, it):\n        {writing}\n",
+                "src/weft/net/b.py": f"from weft.net.a import A\n\n\n{calling}\n",
+                "src/weft/net/c.py": "class C:\n    def take(self, it):\n        print(it)\n",
+            },
+        )
+        for writing, calling in (
+            ("self.flag = it", "def b(a: A):\n    a.take(2)"),
+            ("'''Kept.'''\n        self.flag += it", "def b(a: A):\n    a.take(2)"),
+            ("self.flag, self.held = it, [it]", "def b(some: list[A]):\n    some[0].take(2)"),
+            ("self.held.append(it)", "a = A()\n\n\ndef b():\n    a.take(2)"),
+            ("self.of[it][1] = 0", "def made() -> A:\n    ...\n\n\nmade().take(2)"),
+            ("del self.of[it]", "def b(unknown):\n    unknown.take(2)"),
+        )
+    ),
     (counters_read, {"src/weft/protocol/a.py": "def a(ctx):\n    return ctx.counters['x'] > 1\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    pass\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    return forgotten()\n"}),
@@ -871,3 +999,28 @@ def test_the_rule_finds_what_was_planted(
     rule: Callable[[House], Iterable[str]], files: dict[str, str], tmp_path: Path
 ) -> None:
     assert list(rule(_planted(tmp_path, files)))
+
+
+@pytest.mark.parametrize(
+    ("writing", "calling"),
+    [
+        ("self.flag = max(self.flag, it)", "a.take(2)"),  # the object decides
+        ("self.flag += 1", "a.take(2)"),  # it counts
+        ("self.flag = it\n        self.held.append(it)", "a.take(2)"),
+        ("self.flag = it", "print(a)"),
+    ],
+)
+def test_what_is_no_setter_for_another_module_is_left_alone(
+    writing: str, calling: str, tmp_path: Path
+) -> None:
+    files = {
+        "src/weft/net/a.py": f"{HOLDER}\n    def take(self, it):\n        {writing}\n",
+        "src/weft/net/b.py": f"from weft.net.a import A\n\n\ndef b(a: A):\n    {calling}\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))
+    files |= {
+        "src/weft/net/a.py": f"{HOLDER}\n    def take(self, it):\n        self.flag = it\n",
+        "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.take(2)\n",
+        "src/weft/net/c.py": "from weft.net.a import A\n\n\ndef c(a: A):\n    a.take(3)\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))  # two modules call it

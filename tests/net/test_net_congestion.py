@@ -185,7 +185,7 @@ async def test_queues_to_peers_without_a_link_are_bounded_together() -> None:
             reader.stop_reading()
             await until(lambda count=count: a.connections == count)  # type: ignore[misc]
             contacts.append(Contact(reader.identity.peer, "/ip4/127.0.0.1/tcp/9"))
-        a.pool.hold(contacts[0].peer)
+        a.pool.carry_out(seam.Hold(contacts[0]))
         while a.connections == len(contacts):
             for contact in contacts:
                 a.send(contact, payload(1, EVENT_BYTES))

@@ -29,30 +29,32 @@ def test_backoff_doubles_up_to_its_bound_and_ends_with_success(clock: list[int])
     backoff = Backoff(1_000, 5_000)
     assert not backoff.blocks(CONTACT)
     for pause in (1_000, 2_000, 4_000, 5_000, 5_000):
-        backoff.failed(CONTACT)
+        backoff.note(CONTACT, reached=False)
         clock[0] += pause - 1
         assert backoff.blocks(CONTACT)
         clock[0] += 1
         assert not backoff.blocks(CONTACT)
-    backoff.failed(CONTACT)
-    backoff.succeeded(CONTACT.peer)
+    backoff.note(CONTACT, reached=False)
+    backoff.note(CONTACT, reached=True)
     assert not backoff.blocks(CONTACT)
-    backoff.failed(CONTACT)
+    backoff.note(CONTACT, reached=False)
     clock[0] += 1_000  # it starts from the beginning
     assert not backoff.blocks(CONTACT)
 
 
 def test_backoff_is_about_an_address_and_bounded(clock: list[int]) -> None:
     backoff = Backoff(1_000, 5_000)
-    backoff.failed(CONTACT)
+    backoff.note(CONTACT, reached=False)
     moved = Contact(CONTACT.peer, "/ip4/127.0.0.1/tcp/2")
     assert not backoff.blocks(moved)
-    backoff.failed(moved)
+    backoff.note(moved, reached=False)
     clock[0] += 1_000  # not doubled: another address
     assert not backoff.blocks(moved)
-    backoff.failed(CONTACT)
+    backoff.note(CONTACT, reached=False)
     for number in range(2_000):
-        backoff.failed(Contact(PeerId(number.to_bytes(32, "big")), "/ip4/127.0.0.1/tcp/1"))
+        backoff.note(
+            Contact(PeerId(number.to_bytes(32, "big")), "/ip4/127.0.0.1/tcp/1"), reached=False
+        )
     assert not backoff.blocks(CONTACT)  # forgotten, oldest first
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samples import content, weft_trace
+from weft.errors import WeftError
 from weft.lab import sources
 from weft.pipeline import delta
 from weft.pipeline.conversion import converted
@@ -253,19 +255,29 @@ def answers(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
+@contextmanager
+def served(*program: str) -> Iterator[int]:
+    """The port of a server that runs while the block does; its number is the last argument."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Not in this process: deltalake's calls let no other thread of it work.
+    command = [sys.executable, *program, str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: answers(port), 60)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of an empty bucket of an S3 server on this machine."""
     pytest.importorskip("moto.server", reason="no server of S3: moto is not installed here")
     boto3 = import_module("boto3")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # Not in this process: deltalake's calls let no other thread of it work.
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        assert wait_until(lambda: answers(port), 60)
+    with served("-m", "moto.server", "-H", "127.0.0.1", "-p") as port:
         told = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": "key",
@@ -277,9 +289,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         client = boto3.client("s3", endpoint_url=told["AWS_ENDPOINT_URL"], region_name="us-east-1")
         client.create_bucket(Bucket="lakes")
         yield "s3a://lakes"
-    finally:
-        server.kill()
-        server.wait()
 
 
 def test_a_lake_in_s3(
@@ -309,6 +318,61 @@ def test_a_lake_in_s3(
     assert tidied(place).forgotten == 2 and Lake(place).memberships(spark).count() == 4
     assert len(history(place)[0]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.csv", "two.tsv"]
+
+
+def test_a_lake_at_google(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.csv").write_text("user,topic,time\nbob,cats,2\nann,cats,3\n,cats,9\n")
+    (tmp_path / "two.tsv").write_text("cid\tcats\nann\tdogs\nann\tcats\n")
+    server = Path(__file__).parents[1] / "google_storage.py"
+    with served(str(server)) as port:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"127.0.0.1:{port}")
+        place = "gs://lakes/deep/lake"
+        ingest(spark, [tmp_path / "one.csv"], place)
+        ingest(spark, [tmp_path / "two.tsv"], place)
+        assert Lake(place).memberships(spark).count() == 4
+        assert Lake(place, version=1).memberships(spark).count() == 2
+        assert Lake(place).rows("rejects") == 1
+        left = Location.of(place).names()
+        assert {name for name in left if name.startswith(".")} == set()
+        assert tidied(place).forgotten == 2 and Lake(place).memberships(spark).count() == 4
+        table = Location.of(place) / "users"
+        kept = delta.staged_rows([{"user": 7, "name": "dan"}], table, USER)
+        with pytest.raises(Overtaken):  # as one that another writer has changed meanwhile
+            delta.changed(table, 0, kept)
+    with pytest.raises(Unreachable, match=r"^gs://lakes/deep/lake\S*: cannot be reached \(.*\)$"):
+        Lake(place)
+    with pytest.raises(Unreachable, match=r"^gs://lakes/deep/lake: cannot be reached \(.*\)$"):
+        Location.of(place).names()
+
+
+def test_a_server_that_ends_before_the_first_row_is_told_in_a_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.csv").write_text("user,topic,time\nbob,cats,2\nann,cats,3\n,cats,9\n")
+    server = Path(__file__).parents[1] / "google_storage.py"
+    with ExitStack() as running:
+        port = running.enter_context(served(str(server)))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"127.0.0.1:{port}")
+
+        def watch(number: int, text: str) -> None:
+            running.close()
+
+        with pytest.raises(WeftError) as caught:
+            ingest(spark, [tmp_path / "one.csv"], "gs://lakes/lake", watch=watch)
+    assert "gs://lakes/lake" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_hadoop_needs_its_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
+    monkeypatch.delenv("HADOOP_HOME", raising=False)
+    monkeypatch.setattr("weft.pipeline.location.find_library", lambda name: None)
+    with pytest.raises(BadAddress, match=r"^hdfs://host:8020/lake: this needs Hadoop's libhdfs.so"):
+        Location.of("hdfs://host:8020/lake")
+    (tmp_path / "libhdfs.so").touch()
+    place = Location.of("hdfs://host:8020/lake")
+    assert (place.for_spark, place.is_local) == ("hdfs://host:8020/lake", False)
 
 
 def test_what_cannot_be_reached_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

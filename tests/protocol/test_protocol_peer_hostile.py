@@ -48,6 +48,7 @@ from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleWalk
 from weft.protocol.tera.tree import Graft, Prune
 from weft.protocol.wire import LIST_MAX, Payload
+from weft.rules import capacity
 
 # --- taking another's place ---------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ def carries(rig: Rig, kind: str, sender: int, number: int) -> bool:
 def test_nobody_has_others_walk_without_end(kind: str) -> None:
     """A walk costs its sender one message and others many; other senders' walks go on."""
     rig, passed = floods(kind, 66, seconds=60)
-    assert 0 < passed <= quota.WALKS_MAX * 2 // 3
+    assert 0 < passed <= capacity.WALKS_MAX * 2 // 3
     assert not carries(rig, kind, 66, 99) and carries(rig, kind, 67, 99)
     rig.wait(quota.SPAN_MS)
     assert carries(rig, kind, 66, 100)
@@ -190,7 +191,7 @@ def test_nobody_has_others_walk_without_end(kind: str) -> None:
 
 def test_walks_that_many_peers_send_are_bounded_in_all() -> None:
     rig, passed = floods("lookup", *range(60, 80), seconds=60)
-    assert passed <= quota.WALKS_MAX
+    assert passed <= capacity.WALKS_MAX
     assert carries(rig, "lookup", 81, 99)  # a peer that sends few of them has them carried
 
 

@@ -1,4 +1,5 @@
-"""What peers take on by their capacity: usual peers what they are told, others more or less."""
+"""What peers take on by their capacity: usual peers what they are told, others more or less. And
+which walks of others they carry: of many senders few each, of few many, in all a bounded number."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from weft.rules.capacity import (
     CAPACITY_LEAST,
     CAPACITY_MOST,
     EXCHANGES_PER_CYCLE,
+    STEPS_MAX,
+    WALKS_MAX,
+    carries_walk,
     links_most,
     popularity_told,
     scaled,
@@ -52,3 +56,37 @@ def test_a_topic_comes_into_tables_as_often_whatever_its_members_can_do(
     told = EXCHANGES_PER_CYCLE * told_in(capacity, 1_000) / 1_000 + told_besides(capacity, 20)
     usual = EXCHANGES_PER_CYCLE / popularity
     assert abs(told / popularity_told(popularity, capacity) / usual - 1) < 0.03
+
+
+# --- walks of others
+
+
+def carried_of(senders: int, steps: int) -> int:
+    """How many walks are carried for each of some peers that flood in turns, with walks of so many
+    steps."""
+    walks = 0
+    while carries_walk((walks // senders + 1) * steps, walks):
+        walks += 1
+    return walks // senders
+
+
+@given(some.integers(1, 3_000), some.integers(1, 200))
+def test_each_of_many_that_flood_gets_its_share_and_all_together_leave_room(
+    senders: int, steps: int
+) -> None:
+    each = carried_of(senders, steps)
+    alpha = STEPS_MAX / WALKS_MAX
+    share = alpha * WALKS_MAX / (steps + senders * alpha)  # the module's derivation
+    assert share - 1 <= each + 1 and each <= share + 1
+    walks = each * senders
+    assert walks < WALKS_MAX
+    assert carries_walk(1, walks)  # for a peer that has sent none
+
+
+@given(some.integers(1, 2 * STEPS_MAX), some.integers(0, 2 * WALKS_MAX))
+def test_more_use_never_makes_room(steps: int, walks: int) -> None:
+    if not carries_walk(steps, walks):
+        assert not carries_walk(steps + 1, walks)
+        assert not carries_walk(steps, walks + 1)
+    assert not carries_walk(steps, WALKS_MAX)
+    assert carries_walk(steps, 0) == (steps <= STEPS_MAX)

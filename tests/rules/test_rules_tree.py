@@ -124,3 +124,26 @@ def test_a_new_name_earns_the_role_by_being_heard_of_for_a_while() -> None:
     assert tree.may_shape(0, 0)  # the first one
     assert tree.may_shape(5_000, 10_000) and not tree.may_shape(4_999, 10_000)
     assert tree.may_shape(60_000, 10**9) and not tree.may_shape(59_999, 10**9)
+
+
+# --- Which member mends the tree, and by whom
+
+ids = st.binary(min_size=2, max_size=2).map(PeerId)
+
+
+@given(st.sets(ids, min_size=1, max_size=8))
+def test_of_neighbours_that_have_told_each_other_just_one_mends(peers: set[PeerId]) -> None:
+    mending = [one for one in peers if tree.mends(one, peers - {one})]
+    assert mending == [min(peers)]
+
+
+@given(ids)
+def test_a_member_that_has_told_no_neighbour_mends(peer: PeerId) -> None:
+    assert tree.mends(peer, [])
+
+
+@given(st.lists(st.tuples(counts, st.booleans()), min_size=1))
+def test_announcers_that_keep_their_promises_are_asked_first(said: list[tuple[int, bool]]) -> None:
+    broken, is_eager = min(said, key=lambda one: tree.announcer_rank(*one))
+    assert broken == min(count for count, _ in said)
+    assert is_eager == any(eager for count, eager in said if count == broken)

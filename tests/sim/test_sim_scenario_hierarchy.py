@@ -24,7 +24,7 @@ def _delivery(topic: Topic, published_in: Topic | None) -> Delivery:
 
 
 def _sound() -> Record:
-    record = Record(end_ms=1_000)
+    record = Record()
     for token, topic in enumerate((LOW, MIDDLE, TOP)):
         record.publications[token] = Publication(token, 100, 0, 1, topic, b"hello")
     record.deliveries = [_delivery(LOW, None), _delivery(TOP, LOW)]

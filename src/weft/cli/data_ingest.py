@@ -228,6 +228,10 @@ def told(summary: Summary) -> list[str]:
     lines += [f"{path}: in the lake already" for path in summary.known[:_FILES_SHOWN]]
     if len(summary.known) > _FILES_SHOWN:
         lines.append(f"… {_many(len(summary.known), 'file')} in all were in the lake already")
+    bare = summary.quality.without_rows
+    lines += [f"{path}: no rows in it" for path in bare[:_FILES_SHOWN]]
+    if len(bare) > _FILES_SHOWN:
+        lines.append(f"… {_many(len(bare), 'file')} in all have no rows")
     for reason, times, where in summary.quality.reasons[:_REASONS_SHOWN]:
         lines.append(f"rejected {times:,}: {reason} (first at {where})")
     if summary.read:
@@ -270,6 +274,7 @@ def report(summary: Summary) -> dict[str, object]:
         "reasons": {reason: {"rows": rows, "first": at} for reason, rows, at in found.reasons},
         "duplicates": found.duplicates,
         "encodings": dict(found.encodings),
+        "without_rows": list(found.without_rows),
         "new": {name: summary.after[name] - summary.before[name] for name in summary.after},
         "tables": summary.after,
     }

@@ -161,7 +161,9 @@ def to_a_stranger(world: World, contact: Contact, message: Message) -> Contact |
     """To a peer that is up and not in the message's topic; requests of the DHT name it as role."""
     topic = getattr(message, "topic", getattr(message, "role", None))
     outside = (
-        node.contact for node in world.nodes if node.machine is not None and topic not in node.stays
+        node.contact
+        for node in world.nodes
+        if node.machine is not None and topic not in world.record.topics_of(node.index)
     )
     return next(outside, None)
 
@@ -176,4 +178,4 @@ def _each_delivery_twice(carry_out: Function) -> Function:
 
 
 handed_twice: dict[str, Instead] = {"weft.sim.world:World._carry_out_rarer": _each_delivery_twice}
-"""What an application is handed, it is handed once more."""
+"""Every event is handed to the application twice."""

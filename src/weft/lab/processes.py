@@ -27,7 +27,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import astuple
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import weft
@@ -164,12 +163,7 @@ class Swarm:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:
@@ -455,7 +449,7 @@ class Host:
         return {"waiting": self._unpublished, "received": len(self._received)}
 
     async def _harvest(self, request: Json) -> dict[str, object]:
-        """All that happened here."""
+        """What the peers of this process published and received, for the swarm."""
         return {"published": self._published, "received": self._received}
 
     async def _drain(self, request: Json) -> dict[str, object]:

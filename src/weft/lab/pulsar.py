@@ -1,4 +1,5 @@
-"""What the experiments on Pulsarcast share: a network in virtual time, one of real peers, looks.
+"""What the experiments on Pulsarcast share: networks in virtual time, runs of real peers, and how
+routings are drawn.
 
 In virtual time (`Net`) peers have one topic under any routing, with or without history. They come
 up one after the other, each by some that are there already; subscribers are drawn. Settings are a
@@ -75,7 +76,7 @@ class Net(OneTopic):
         self.run_cycles(ENTER_CYCLES)
 
     def come(self) -> Node:
-        """One more peer, which knows some of those that are up."""
+        """Start one more peer, which knows some of those that are up."""
         known = self.dice.some("lab.join", self.alive(), self.contacts, len(self.nodes))
         return self.enter(known, START_MS)
 
@@ -94,7 +95,7 @@ class Net(OneTopic):
         self.publish(number, payload=text.ljust(PAYLOAD_BYTES, b"."))
 
     def publish_all(self, publishers: Sequence[int], count: int, every_ms: int) -> None:
-        """So many events, the publishers taking turns."""
+        """Publish `count` events, one every `every_ms`; the publishers take turns."""
         for number in range(count):
             self.publish_next(publishers[number % len(publishers)])
             self.run(every_ms)
@@ -105,7 +106,7 @@ class Net(OneTopic):
         return [event.cid for event in sorted(found.values(), key=position)]
 
     def sent(self, kinds: Iterable[type]) -> int:
-        """Messages of these kinds so far."""
+        """How many messages of these kinds were sent so far."""
         return sum(self.world.sent[kind] for kind in kinds)
 
 
@@ -152,7 +153,7 @@ class Member:
             self.news.set()
 
     async def has_read(self, count: int, held: int = 0) -> None:
-        """Until the application got so many events, and the store has so many."""
+        """Wait until the application got `count` events, and the store has `held`."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.read) < count:
                 self.news.clear()
@@ -197,7 +198,7 @@ async def member(
 
 
 async def publish(members: list[Member], count: int) -> None:
-    """So many events in all, from all members at once."""
+    """Publish `count` events in all, from all members at once."""
     left = count
 
     async def publisher(peer: weft.Peer) -> None:

@@ -33,6 +33,6 @@ def named() -> Column:
 
 
 def style(name: str) -> dict[str, Any]:
-    """How a scheme is drawn."""
+    """The colour, marker and label that a scheme is drawn with."""
     number = ORDER.index(name)
     return {**look(number), "label": name}

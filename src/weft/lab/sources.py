@@ -72,7 +72,7 @@ class Source:
         return Lake(self.lake)
 
     def topics(self) -> float:
-        """How many topics the lake has; no end of them before it is ingested."""
+        """How many topics the lake has; infinitely many as long as it is not ingested."""
         return self.opened().rows("topics") if self.is_ready else float("inf")
 
     def prepare(self, spark: SparkSession) -> None:

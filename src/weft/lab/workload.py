@@ -34,7 +34,7 @@ PRUNED = "pruned"
 
 
 def grid_of(size: str) -> Grid:
-    """The grid of a size."""
+    """The grid that a size of experiment runs on."""
     return SMALL if size == "quick" else LIVEJOURNAL_SIZED
 
 

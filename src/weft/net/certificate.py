@@ -116,7 +116,7 @@ def _identify(certificate: x509.Certificate, now: datetime.datetime) -> PeerId:
 
 
 def _prove(certificate: x509.Certificate) -> PeerId:
-    """The expensive part, which does not change while the certificate does not."""
+    """Check both signatures: expensive, and for one certificate always with the same outcome."""
     if certificate.signature_algorithm_oid not in _ALGORITHMS:
         raise CertificateFault("the certificate is signed with an algorithm weft does not accept")
     try:

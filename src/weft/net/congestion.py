@@ -114,7 +114,7 @@ class Window:
         self._runs: dict[Topic, int] = {}
         self._bytes: dict[Topic, int] = {}
         self._total = 0
-        self._waiters: list[Callable[[], object]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def total(self) -> int:
@@ -138,9 +138,12 @@ class Window:
         if not self._runs[topic]:
             del self._runs[topic], self._bytes[topic]
         waiters, self._waiters = self._waiters, []
-        for resume in waiters:
-            resume()
+        for answered in waiters:
+            if not answered.done():
+                answered.set_result(None)
 
-    def wait(self, resume: Callable[[], object]) -> None:
-        """Call back once when the next answer came."""
-        self._waiters.append(resume)
+    async def next_answer(self) -> None:
+        """Wait until any run that is on its way has been answered."""
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(answered)
+        await answered

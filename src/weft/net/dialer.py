@@ -35,15 +35,15 @@ class Backoff:
         failed = self._failed.get(contact.peer)
         return failed is not None and failed[0] == contact.address and now_ms() < failed[1]
 
-    def failed(self, contact: Contact) -> None:
-        before = self._failed.get(contact.peer)
+    def note(self, contact: Contact, reached: bool) -> None:
+        """A connection with the contact was made, by either side, or could not be made."""
+        before = self._failed.pop(contact.peer, None)
+        if reached:
+            return
         delay = self._first_ms
         if before is not None and before[0] == contact.address:
             delay = min(2 * before[2], self._most_ms)
-        self._failed.renew(contact.peer, (contact.address, now_ms() + delay, delay))
-
-    def succeeded(self, peer: PeerId) -> None:
-        self._failed.pop(peer, None)
+        self._failed[contact.peer] = contact.address, now_ms() + delay, delay
 
 
 class Slots:

@@ -48,6 +48,7 @@ from weft.net.listener import Admission, Notices, Unfinished
 from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
+from weft.protocol import seam
 from weft.protocol.wire import Message
 from weft.terminal import printable
 
@@ -458,7 +459,7 @@ class Pool:
             self._greeted_again(remote, connection)
 
     def _greeted_again(self, remote: Remote, connection: Connection) -> None:
-        """A caller that we are connected to, or are dialling."""
+        """Decide between a caller and the connection, or the dial, that there is already."""
         assert connection.contact is not None
         connection_address = connection.contact.address
         if remote.connection is not None:
@@ -517,7 +518,7 @@ class Pool:
         waiting, remote.waiting = remote.waiting, None
         if waiting is not None and waiting is not connection:
             waiting.fail(DuplicateFault(OTHER_STAYS))
-        self._backoff.succeeded(remote.peer)
+        self._backoff.note(remote.contact, reached=True)
         self._resume(remote.peer)
         self._losses.discard(remote.peer)
         self._counters.opened += 1
@@ -568,7 +569,7 @@ class Pool:
             if remote.waiting is not None:
                 self._adopt(remote, remote.waiting)
             else:
-                self._backoff.failed(remote.contact)
+                self._backoff.note(remote.contact, reached=False)
                 self._handler.unreachable(remote.peer, fault, reason)
                 self._lose(remote)
         elif remote.waiting is connection:
@@ -632,17 +633,17 @@ class Pool:
 
     # --- wishes ---------------------------------------------------------------------------------
 
-    def hold(self, peer: PeerId) -> None:
-        self._held.add(peer)
-
-    def release(self, peer: PeerId) -> None:
-        self._held.discard(peer)
-
-    def disconnect(self, peer: PeerId, reason: str) -> None:
-        """Close now. The machine asked for it, so it is not told of a loss."""
-        remote = self._remotes.get(peer)
-        if remote is not None:
-            self._end(remote, reason)
+    def carry_out(self, effect: seam.Hold | seam.Release | seam.Disconnect) -> None:
+        """What the machine wishes of a connection. It is not told of a loss where it wants the
+        connection closed now."""
+        if isinstance(effect, seam.Hold):
+            self._held.add(effect.contact.peer)
+        elif isinstance(effect, seam.Release):
+            self._held.discard(effect.peer)
+        else:
+            remote = self._remotes.get(effect.peer)
+            if remote is not None:
+                self._end(remote, effect.reason)
 
     def _end(self, remote: Remote, reason: str) -> None:
         self._outbox.pump(remote)

@@ -8,7 +8,8 @@ only sending can tell (the event's number, the peers it went to) sends the run a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar, get_args
 
@@ -340,9 +341,23 @@ class Answers:
         self._prompt: Answer | None = None  # to the command being carried out
         self._prompt_token = 0
 
-    def next_token(self) -> int:
+    def next_token(self, then: Callable[[Answer], None] | None = None) -> int:
+        """The token of a new command. `then` is called with its answers, but not with one that
+        comes at once."""
         self._token += 1
+        if then is not None:
+            self._waiting[self._token] = then
         return self._token
+
+    @contextmanager
+    def asking(self, then: Callable[[Answer], None]) -> Iterator[int]:
+        """The token of a command that is given in the block. If that fails, no answer comes."""
+        token = self.next_token(then)
+        try:
+            yield token
+        except Exception:
+            self._waiting.pop(token, None)
+            raise
 
     def on_answer(self, answer: Answer) -> None:
         if answer.token == self._prompt_token:
@@ -363,17 +378,15 @@ class Answers:
     def end(self) -> Answer | None:
         """The command has been carried out: its answer, if there is one already."""
         self._prompt_token = 0
+        if self._prompt is not None and self._prompt.outcome != "queued":  # no other follows
+            self._waiting.pop(self._prompt.token, None)
         return self._prompt
 
-    def tell(self, token: int, then: Callable[[Answer], None]) -> None:
-        self._waiting[token] = then
-
-    def forget(self, token: int) -> None:
-        self._waiting.pop(token, None)
-
     def expect(self, token: int) -> asyncio.Future[Answer]:
+        """A future for the next answer to a command; its caller may cancel it."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[token] = partial(give, future)
+        future.add_done_callback(lambda done: self._waiting.pop(token, None))
         return future
 
     def expect_two(

@@ -296,12 +296,8 @@ class Runtime:
             self._store(effect)
         elif isinstance(effect, seam.Prune):
             self._prune(effect)
-        elif isinstance(effect, seam.Hold):
-            self.pool.hold(effect.contact.peer)
-        elif isinstance(effect, seam.Release):
-            self.pool.release(effect.peer)
-        elif isinstance(effect, seam.Disconnect):
-            self.pool.disconnect(effect.peer, effect.reason)
+        elif isinstance(effect, seam.Hold | seam.Release | seam.Disconnect):
+            self.pool.carry_out(effect)
         elif isinstance(effect, seam.Warn):
             log.warning("%s", effect.text)
         elif isinstance(effect, seam.Trace):
@@ -441,7 +437,7 @@ class Runtime:
         peers that the run has been sent to; `goes_on`: the first answer need not be the outcome.
         Returns to how many peers the run was sent at once, and for how many there was no room."""
         self.gathered.pop(topic, None)
-        token = self._answers.next_token()
+        token = self._answers.next_token(lambda late: then(late, self._peers_of(late)))
         self.pool.take_unsent()  # of earlier steps
         answer = self._command(token, seam.Publish(token, topic, payloads, _wall_ms(), goes_on))
         sent, dropped = self._routed, self.pool.take_unsent()
@@ -450,8 +446,6 @@ class Runtime:
             then = self._through_window(topic, sum(map(len, payloads)), then)
         if answer is not None:
             then(answer, sent)
-        if answer is None or answer.outcome == "queued":
-            self._answers.tell(token, lambda late: then(late, self._peers_of(late)))
         return sent, dropped
 
     def _peers_of(self, answer: seam.Answer) -> int:
@@ -477,13 +471,7 @@ class Runtime:
     async def _wait_for_window(self, topic: Topic) -> None:
         self.counters.publish_waits_window += 1
         while self._window.is_full(topic) and not self.closed:
-            await self._next_answer()
-
-    async def _next_answer(self) -> None:
-        """Wait until any run that is on its way has been answered."""
-        answered: asyncio.Future[None] = self._loop.create_future()
-        self._window.wait(partial(give, answered, None))
-        await answered
+            await self._window.next_answer()
 
     async def publish_together(
         self, named: Mapping[Topic, Sequence[Topic]], payload: bytes
@@ -544,10 +532,7 @@ class Runtime:
         self._obstacles.clear()
         if answer is not None:
             return answer
-        try:
-            return await self._answers.expect(token)
-        finally:
-            self._answers.forget(token)
+        return await self._answers.expect(token)
 
     def _hold_up_publishers(self) -> None:
         """Note the full queues that this peer's events went into: the next publish waits for
@@ -628,14 +613,13 @@ class Runtime:
     ) -> None:
         self.check_open()
         self.subscriptions.add(subscription, topic)
-        token = self._answers.next_token()
-        self._answers.tell(token, lambda answer: subscription.answered(topic, answer.outcome))
         self._send_gathered()
         try:
-            self._attempt(seam.Subscribe(token, topic, scheme, since))
-        except StoreError:
-            # No answer and no event would ever come.
-            self._answers.forget(token)
+            with self._answers.asking(
+                lambda answer: subscription.answered(topic, answer.outcome)
+            ) as token:
+                self._attempt(seam.Subscribe(token, topic, scheme, since))
+        except StoreError:  # no event would ever come
             self.subscriptions.remove(subscription, topic)
             raise
         finally:
@@ -723,7 +707,7 @@ class Runtime:
                 if self._unanswered:
                     await asyncio.wait(list(self._unanswered.values()))
                 while self._window.total:
-                    await self._next_answer()
+                    await self._window.next_answer()
         if self._unanswered or self._window.total:
             self._tell_of_untaken()
         self.closed = True

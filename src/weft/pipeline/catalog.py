@@ -54,7 +54,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "quality": {
         "version": "of the lake, made by the ingest that is reported",
         "figure": "what is counted",
-        "reason": "of which kind: why rejected, which encoding",
+        "reason": "of which kind: why rejected, which encoding, which file has no rows",
         "rows": "how many rows (or files)",
     },
     "trace": {

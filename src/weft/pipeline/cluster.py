@@ -326,7 +326,7 @@ def _with_workers(cluster: Cluster, size: Size, host: str) -> None:
 def _started(
     cluster: Cluster, name: str, kind: str, host: str, *arguments: str
 ) -> subprocess.Popen[bytes]:
-    """A master or a worker."""
+    """Start a master or a worker; returns its process."""
     return daemon(
         [kind, "--host", host, *arguments],
         work=cluster.folder / "work" / name,

@@ -98,7 +98,8 @@ def opened(table: Location, version: int | None = None) -> DeltaTable | None:
     """A version of a table, the latest by default; None if there is no table."""
     if not is_there(table):
         return None
-    return DeltaTable(table.for_delta, version, table.delta_options)
+    with table.told():
+        return DeltaTable(table.for_delta, version, table.delta_options)
 
 
 def is_there(table: Location) -> bool:
@@ -123,6 +124,13 @@ def changed(
     their paths in the table, are part of it no longer. Raises `Overtaken` if `base` is not the
     latest version.
     """
+    with table.told():
+        return _changed(table, base, new, whole, gone)
+
+
+def _changed(
+    table: Location, base: int | None, new: Staged, whole: bool, gone: Sequence[str]
+) -> int:
     shape = Schema.from_arrow(to_arrow_schema(new.shape, timezone="UTC"))
     once = CommitProperties(max_commit_retries=0)
     try:
@@ -174,7 +182,8 @@ def restored(table: Location, version: int | None, shape: StructType) -> int | N
     if version is None:
         return changed(table, now, Staged(table, shape), whole=True)
     try:
-        latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+        with table.told():
+            latest.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
     except DeltaError as error:
         raise Unwritable(table, error) from error
     return now + 1

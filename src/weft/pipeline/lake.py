@@ -138,7 +138,7 @@ class Version:
             raise
 
     def _rows(self) -> list[dict[str, object]]:
-        """As rows of LAKE_VERSION."""
+        """This version as rows of LAKE_VERSION, one for each table."""
         common = {
             "layout": LAYOUT,
             "version": self.number,

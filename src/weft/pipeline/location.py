@@ -7,20 +7,25 @@
 
 All addresses go through this module: pyarrow's file systems open, list and remove files,
 `deltalake` gets its options from here, and Spark an address with its scheme. The server of S3 and
-the account are taken from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_REGION …), as
-other programs take them; tasks on other machines get these settings with their work.
+the account are taken from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_REGION …; for
+Google's GOOGLE_APPLICATION_CREDENTIALS, or STORAGE_EMULATOR_HOST), as other programs take them;
+tasks on other machines get these settings with their work. hdfs:// needs Hadoop's own libraries.
 
 Tried with local files and with moto's server of S3. gs:// and hdfs:// are handed to the same
-libraries, but were never tried.
+libraries. gs:// was tried by hand with an emulator, hdfs:// never.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from ctypes.util import find_library
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit
@@ -32,13 +37,16 @@ from weft.net.errors import UsageError
 from weft.pipeline.resources import put
 
 S3 = ("s3", "s3a")
-SCHEMES = ("file", *S3, "gs", "hdfs")
+GOOGLE, HADOOP = "gs", "hdfs"
+SCHEMES = ("file", *S3, GOOGLE, HADOOP)
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)", re.DOTALL)
 _TRIES, _SECONDS = 3, 20  # guess: a server that has not answered by then will not answer
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 _SHOWN = 300
 _ANSWER = re.compile("<Code>(.*?)</Code>.*?<Message>(.*?)</Message>")
-_ASKED = re.compile(r"AWS_[A-Z0-9_]+")
+_EMULATOR = "STORAGE_EMULATOR_HOST"
+_ASKED = re.compile(rf"(?:AWS|GOOGLE)_[A-Z0-9_]+|{_EMULATOR}")
+_LIBHDFS = "libhdfs.so"
 
 
 class Unreachable(WeftError):
@@ -53,6 +61,8 @@ class Unreachable(WeftError):
             said = ": ".join(answer.groups())
         if len(said) > _SHOWN:  # causes stand at the end
             said = f"{said[: _SHOWN // 2]} … {said[-_SHOWN // 2 :]}"
+        if place.scheme == GOOGLE and _is_anonymous(place.access):
+            said += "; there are no credentials: set GOOGLE_APPLICATION_CREDENTIALS"
         super().__init__(f"{place}: {self.what} ({said})")
 
 
@@ -93,6 +103,11 @@ class Location:
             raise BadAddress(f"{given}: no file system that weft knows; it knows {listed}")
         if not found[2].strip("/"):
             raise BadAddress(f"{given}: the address has no bucket or host")
+        if scheme == HADOOP and not _has_libhdfs():
+            raise BadAddress(
+                f"{given}: this needs Hadoop's {_LIBHDFS}, which is not on this machine; set "
+                "HADOOP_HOME, and CLASSPATH to what `hadoop classpath --glob` prints"
+            )
         known = environment() if access is None else access
         return Location(f"{scheme}://{found[2].rstrip('/')}", known)
 
@@ -136,11 +151,14 @@ class Location:
     @property
     def delta_options(self) -> dict[str, str]:
         """What `deltalake` needs to know to get there."""
-        if self.scheme not in S3:
+        if self.scheme not in (*S3, GOOGLE):
             return {}
-        plain = self.access.get("AWS_ENDPOINT_URL", "").startswith("http://")
         patience = {"max_retries": str(_TRIES), "retry_timeout": f"{_SECONDS}s"}
-        return {**patience, **self.access, **({"AWS_ALLOW_HTTP": "true"} if plain else {})}
+        if self.scheme == GOOGLE:
+            return {**patience, **_google_options(self.access)}
+        known = {name: value for name, value in self.access.items() if name.startswith("AWS_")}
+        plain = known.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        return {**patience, **known, **({"AWS_ALLOW_HTTP": "true"} if plain else {})}
 
     # --- files ----------------------------------------------------------------------------------
 
@@ -150,27 +168,42 @@ class Location:
             return fs.LocalFileSystem(), str(self.local)
         if self.scheme in S3:
             return _s3(self.access), self.url.partition("://")[2]
+        if self.scheme == GOOGLE:
+            return _google(self.access), self.url.partition("://")[2]
         system, path = fs.FileSystem.from_uri(quote(self.url, safe=":/@?&=%"))
         return system, path
 
-    def exists(self) -> bool:
-        system, path = self.opened()
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Within the block, errors of a file system elsewhere are `Unreachable`."""
         try:
-            return bool(system.get_file_info(path).type != fs.FileType.NotFound)
+            yield
         except OSError as error:
+            if self.is_local:
+                raise
             raise Unreachable(self, error) from error
+
+    @contextmanager
+    def reached(self) -> Iterator[tuple[Any, str]]:
+        """What `opened` returns; errors on the way there, and within the block, are `told`."""
+        with self.told():
+            yield self.opened()
+
+    def exists(self) -> bool:
+        with self.reached() as (system, path):
+            return bool(system.get_file_info(path).type != fs.FileType.NotFound)
 
     def size(self) -> int:
         """How many bytes a file has."""
-        system, path = self.opened()
-        return int(system.get_file_info(path).size)
+        with self.reached() as (system, path):
+            return int(system.get_file_info(path).size)
 
     def names(self) -> list[str]:
         """What is in a folder; nothing if there is no such folder."""
         if self.is_local:  # pyarrow refuses names that are not UTF-8
             return sorted(os.listdir(self.local)) if self.local.is_dir() else []
-        system, path = self.opened()
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        with self.reached() as (system, path):
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)
 
     def write(self, content: bytes) -> None:
@@ -179,14 +212,13 @@ class Location:
             self.local.parent.mkdir(parents=True, exist_ok=True)
             put(self.local, content.decode())
             return
-        system, path = self.opened()
-        with system.open_output_stream(path) as file:
+        with self.reached() as (system, path), system.open_output_stream(path) as file:
             file.write(content)
 
     def reader(self) -> IO[bytes]:
-        """The file, to be read from any place."""
-        system, path = self.opened()
-        file: IO[bytes] = system.open_input_file(path)
+        """Open the file for reading, from any position."""
+        with self.reached() as (system, path):
+            file: IO[bytes] = system.open_input_file(path)
         return file
 
     def remove(self) -> None:
@@ -194,9 +226,11 @@ class Location:
         if self.is_local:
             shutil.rmtree(self.local, ignore_errors=True)
             return
-        system, path = self.opened()
-        if system.get_file_info(path).type == fs.FileType.Directory:
-            system.delete_dir(path)
+        with self.reached() as (system, path):
+            if system.get_file_info(path).type == fs.FileType.Directory:
+                # Google's folders are parts of names: none is there once what was in it is removed.
+                with suppress(FileNotFoundError):
+                    system.delete_dir(path)
 
 
 def _check(given: object, path: Path) -> None:
@@ -231,3 +265,42 @@ def _s3(access: Mapping[str, str]) -> Any:
         if value := access.get(name):
             settings[key] = value
     return fs.S3FileSystem(**settings)
+
+
+def _google(access: Mapping[str, str]) -> Any:
+    # By default pyarrow tries for a quarter of an hour.
+    settings: dict[str, object] = {"retry_time_limit": timedelta(seconds=_SECONDS)}
+    if place := _emulator(access):
+        parts = urlsplit(place)
+        settings |= {"endpoint_override": parts.netloc, "scheme": parts.scheme, "anonymous": True}
+    return fs.GcsFileSystem(**settings)
+
+
+def _google_options(access: Mapping[str, str]) -> dict[str, str]:
+    known = {name: value for name, value in access.items() if name.startswith("GOOGLE_")}
+    if place := _emulator(access):  # as an account without a key, which is how deltalake takes it
+        nobody = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        key = {"gcs_base_url": place, "disable_oauth": True, **nobody}
+        known |= {"google_service_account_key": json.dumps(key), "allow_http": "true"}
+    return known
+
+
+def _emulator(access: Mapping[str, str]) -> str:
+    """Where an emulator of Google's storage answers; empty if none is asked for."""
+    place = access.get(_EMULATOR, "").rstrip("/")
+    return place if "://" in place or not place else f"http://{place}"
+
+
+def _is_anonymous(access: Mapping[str, str]) -> bool:
+    """Whether there are no credentials for Google but perhaps those of the machine itself."""
+    usual = Path.home() / ".config" / "gcloud" / "application_default_credentials.json"
+    return not access and not usual.exists()
+
+
+def _has_libhdfs() -> bool:
+    """Whether pyarrow would find Hadoop's library; it prints a page if it does not."""
+    folders = [os.environ.get("ARROW_LIBHDFS_DIR")]
+    if home := os.environ.get("HADOOP_HOME"):
+        folders.append(f"{home}/lib/native")
+    found = any(each and (Path(each) / _LIBHDFS).exists() for each in folders)
+    return found or find_library("hdfs") is not None

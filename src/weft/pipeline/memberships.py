@@ -60,7 +60,7 @@ def held(frame: DataFrame) -> Memberships:
 
 
 def arrays_of(users: npt.NDArray[np.integer], topics: npt.NDArray[np.integer]) -> Memberships:
-    """The same, from columns."""
+    """Memberships as arrays (see `held`), from a column of users and one of topics."""
     # In order of users, so that the order of the rows, which is chance, does not matter.
     order = np.lexsort((users, topics))
     sizes = np.bincount(topics) if len(topics) else np.zeros(0, np.int64)

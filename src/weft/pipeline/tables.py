@@ -194,8 +194,8 @@ def count_files(files: Iterable[Location]) -> int:
     """How many rows some files have."""
     total = 0
     for file in files:
-        system, path = file.opened()
-        total += int(parquet.read_metadata(path, filesystem=system).num_rows)
+        with file.reached() as (system, path):
+            total += int(parquet.read_metadata(path, filesystem=system).num_rows)
     return total
 
 
@@ -267,16 +267,16 @@ def write_few(rows: Sequence[Row], folder: Location, shape: StructType) -> File:
     table = pyarrow.Table.from_pylist(list(rows), schema=to_arrow_schema(shape, timezone="UTC"))
     if folder.is_local:
         folder.local.mkdir(parents=True)
-    system, path = file.opened()
-    parquet.write_table(table, path, filesystem=system)
-    known = system.get_file_info(path)
-    stats = json.dumps(_stats(path, system))
+    with file.reached() as (system, path):
+        parquet.write_table(table, path, filesystem=system)
+        known = system.get_file_info(path)
+        stats = json.dumps(_stats(path, system))
     return File(file.name, known.size, known.mtime_ns // 1_000_000, stats)
 
 
 def read_few(file: Location) -> list[Row]:
     """All rows of a file, without Spark."""
-    with file.reader() as opened, parquet.ParquetFile(opened) as rows:
+    with file.told(), file.reader() as opened, parquet.ParquetFile(opened) as rows:
         found: list[Row] = rows.read().to_pylist()
         return found
 
@@ -329,7 +329,7 @@ def read_files(spark: SparkSession, files: Sequence[Location], shape: StructType
 def _batches_of(file: Location, shape: StructType) -> Iterator[RecordBatch]:
     """The rows of a file in this shape; columns that it does not have are null."""
     wanted = to_arrow_schema(shape, timezone="UTC")
-    with file.reader() as opened, parquet.ParquetFile(opened) as rows:
+    with file.told(), file.reader() as opened, parquet.ParquetFile(opened) as rows:
         there = [each.name for each in wanted if each.name in rows.schema_arrow.names]
         for batch in rows.iter_batches(columns=there):
             arrays = [

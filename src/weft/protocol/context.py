@@ -126,6 +126,7 @@ class Context:
         self.config = config
         self.tracing = config.trace
         self.incarnation = 0
+        self.cycle = 0  # how many have begun in this life
         self.now: Millis = 0
         self.wall_offset_ms: Millis = 0  # from `now` to the wall clock
         self.out: list[Effect] = []
@@ -165,6 +166,11 @@ class Context:
         """The next fact came at this time."""
         self.now = now
 
+    def next_cycle(self) -> int:
+        """A cycle begins, by which layers measure their upkeep; returns its number."""
+        self.cycle += 1
+        return self.cycle
+
     def take_effects(self) -> list[Effect]:
         """All effects since the last call."""
         effects, self.out = self.out, []
@@ -184,12 +190,11 @@ class Context:
     def on_stalled(self, peer: PeerId) -> None:
         self._stalled.add(peer)
 
-    def on_resumed(self, peer: PeerId) -> None:
+    def end_stall(self, peer: PeerId, lost: bool) -> None:
+        """Messages to this peer wait no longer: they leave, or are lost with it."""
         self._stalled.discard(peer)
-        self._resumed.renew(peer, self.now)
-
-    def on_lost(self, peer: PeerId) -> None:
-        self._stalled.discard(peer)
+        if not lost:
+            self._resumed.renew(peer, self.now)
 
     def is_stalled(self, peer: PeerId) -> bool:
         """Whether messages to this peer wait on this side."""

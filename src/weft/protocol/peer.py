@@ -121,7 +121,6 @@ class Peer:
         self._ctx = ctx = Context(me, seed, config or Config())
         self.config = ctx.config
         self.me = me
-        self.cycle = 0
         self.running = False
         self._informants = Informants(ctx)
         self.general = Cyclon(ctx, GENERAL, self._informants)
@@ -352,7 +351,7 @@ class Peer:
         return {
             "peer": peer_text(self.me.peer),
             "address": contact_text(self.me),
-            "cycle": self.cycle,
+            "cycle": self._ctx.cycle,
             "view": [contact_text(contact) for contact in self.general.contacts()],
             "linked_peers": len(self.liveness.watched),
             "links": NO_LINKS,
@@ -390,7 +389,7 @@ class Peer:
             self._entry.worked(sender)
             self._entry.heard_of(message.descriptors)
             self.routing.on_adverts(sender, message.adverts)
-            if self.cycle < _FILLING_CYCLES:
+            if self._ctx.cycle < _FILLING_CYCLES:
                 self.general.fill_up(sender, NO_NEWS)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
@@ -510,12 +509,12 @@ class Peer:
         self.liveness.look_at(list(known)[:_LOOKED_AT_MAX])
 
     def _on_resumed(self, peer: PeerId) -> None:
-        self._ctx.on_resumed(peer)
+        self._ctx.end_stall(peer, lost=False)
         self.liveness.on_resumed(peer)
 
     def _lose(self, peer: PeerId) -> None:
         was_isolated, needed_any = self.isolated, self._entry.needs_any
-        self._ctx.on_lost(peer)
+        self._ctx.end_stall(peer, lost=True)
         self.liveness.lose(peer)
         self._informants.lost(peer)
         self.general.remove(peer)
@@ -599,15 +598,15 @@ class Peer:
 
     def _run_cycle(self) -> None:
         ctx = self._ctx
-        self.cycle += 1
+        cycle = ctx.next_cycle()
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
         if self._entry.is_thin:
             self._heal_view()
         self.general.exchange(NO_NEWS, self.routing.sample(), self.routing.adverts_for)
         if self.isolated:
             self._entry.ask()
-        self._entry.run_cycle(self.cycle)
-        self.routing.run_cycle(self.cycle, self._on_topic_due)
+        self._entry.run_cycle(cycle)
+        self.routing.run_cycle(cycle, self._on_topic_due)
         self.publishing.run_cycle()
 
     def _on_topic_due(self, topic: Topic) -> None:

@@ -9,13 +9,9 @@ sender is charged for all the steps that are left. What cannot be charged to one
 them, or walks that honest neighbours pass on for a hostile peer) is bounded by how many walks this
 peer passes on in all.
 
-The two bounds are one rule: the larger the part of all that is used up, the smaller each sender's
-share. Where little goes on, one peer that looks for a thousand topics has its walks carried. Where
-many peers flood, each of them gets little, and a peer that sends a few walks still has them
-carried. (Shared buffers of switches are divided so: Choudhury and Hahne 1998, dynamic thresholds.)
-
-What was used is halved once a span. So there is room for bursts, and in the long run a peer passes
-on at most 16 walks a second for all others together, and 11 for one.
+Which walks are carried is decided in `rules/capacity.py`. What was used is halved once a span. So
+there is room for bursts, and in the long run a peer passes on at most 16 walks a second for all
+others together, and 11 for one.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from typing import Generic, TypeVar
 from weft.bounded import BoundedDict
 from weft.ids import PeerId
 from weft.protocol.seam import Millis
+from weft.rules.capacity import carries_walk
 
 K = TypeVar("K")
 
@@ -56,15 +53,6 @@ class Quota(Generic[K]):
 
 # --- walks ----------------------------------------------------------------------------------------
 
-STEPS_MAX = 8_192
-"""measured, 2026-11-19: the most steps that an honest peer had to carry for one sender, less 16 for
-each second since: 2,100 (one of 200 peers subscribes to 1,000 topics of its own at once), 190 (200
-peers subscribe to five topics each at once), 370 (campaign runs); four times the first, since half
-of all is used up when a peer of five does so with 300 topics."""
-WALKS_MAX = 4_096
-"""measured, likewise: the most walks in all: 1,850 (one of ten peers subscribes to 300 topics of
-its own at once, and each walk visits all ten), 720 and 440 (as above, with 200 peers), 50
-(campaign runs)."""
 SPAN_MS = 128_000
 """guess: after so long half of what was used is forgotten."""
 _SENDERS_MAX = 1_024
@@ -86,7 +74,7 @@ class Walks:
         counted."""
         self._forget(now // SPAN_MS)
         used = self._steps.get(sender, 0) + steps
-        if used * WALKS_MAX > STEPS_MAX * (WALKS_MAX - self._walks):
+        if not carries_walk(used, self._walks):
             return False
         self._steps.renew(sender, used)
         self._walks += 1

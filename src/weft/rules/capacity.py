@@ -1,10 +1,21 @@
-"""What a peer takes on by its capacity. TERA leaves peers of different capacity to future work
+"""What a peer takes on: by its capacity, and for others.
+
+*By its capacity.* TERA leaves peers of different capacity to future work
 (Section 6); this is weft's own, and `tera-hetero` measures it over arrays.
 
 A capacity is relative to a usual peer, which has 1: a peer of 2 can do twice as much. No peer
 tells another its capacity. What others notice of it is how many copies of an event they get from
 the peer, how many links it takes, and how often it advertises, so that it is found as an access
 point.
+
+*For others.* A peer carries the walks of others within two bounds, one for each sender's steps and
+one for the walks of all. The two are one rule: the larger the part of all that is used up, the
+smaller each sender's share. Shared buffers of switches are divided so (Choudhury and Hahne 1998,
+dynamic thresholds: a queue may grow to α times what is free; here α is `STEPS_MAX / WALKS_MAX`).
+Where little goes on, one peer that looks for a thousand topics has its walks carried. Where n peers
+flood with walks of s steps, each gets w walks carried, with w·s = α·(`WALKS_MAX` − n·w). So all
+together get n·w = n·α·`WALKS_MAX` / (s + n·α), which is less than `WALKS_MAX` however many they
+are: some room is left for a peer that sends a few walks.
 """
 
 from __future__ import annotations
@@ -19,6 +30,18 @@ LINKS_MOST = 64
 EXCHANGES_PER_CYCLE = 2
 """paper (Cyclon): a peer asks for one exchange of views in each cycle, and is asked for one on
 average."""
+
+STEPS_MAX = 8_192
+"""measured, 2026-11-19: the most steps that an honest peer had to carry for one sender, less 16 for
+each second since: 2,100 (one of 200 peers subscribes to 1,000 topics of its own at once), 190 (200
+peers subscribe to five topics each at once), 370 (campaign runs); four times the first, since half
+of all is used up when a peer of five does so with 300 topics."""
+WALKS_MAX = 4_096
+"""measured, likewise: the most walks in all: 1,850 (one of ten peers subscribes to 300 topics of
+its own at once, and each walk visits all ten), 720 and 440 (as above, with 200 peers), 50
+(campaign runs)."""
+
+# --- by its capacity ------------------------------------------------------------------------------
 
 
 def scaled(usual: int, capacity: float, least: int, most: int) -> int:
@@ -53,3 +76,12 @@ def popularity_told(popularity: int, capacity: float) -> int:
     even, but becomes the access point of those that have it c times as often.
     """
     return max(1, round(popularity * capacity))
+
+
+# --- for others -----------------------------------------------------------------------------------
+
+
+def carries_walk(steps: int, walks: int) -> bool:
+    """Whether another peer's walk is carried. `steps`: what its sender has used lately, with the
+    steps that are left of this walk; `walks`: how many were carried lately, for all senders."""
+    return steps * WALKS_MAX <= STEPS_MAX * (WALKS_MAX - walks)

@@ -26,6 +26,7 @@ prunes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from weft.ids import PeerId
@@ -132,6 +133,20 @@ def fate(number: int, fed_first: int, fed_last: int) -> Fate:
     if number > fed_last:
         return Fate.QUEUED
     return Fate.LOST if number >= fed_first else Fate.UNKNOWN
+
+
+def mends(mine: PeerId, told: Iterable[PeerId]) -> bool:
+    """Whether this member is the one to mend the tree for an event that comes over no link. The
+    neighbours that it has told so (`told`) find that out at the same time; the smallest id mends,
+    so that of two neighbours never both do."""
+    return all(mine < peer for peer in told)
+
+
+def announcer_rank(broken: int, is_eager: bool) -> tuple[int, bool]:
+    """How early an announcer is asked for an event, the lowest first: those that have broken the
+    fewest promises, and of these the ones over whose links the tree goes, since they change
+    nothing in it. Deviation: Plumtree asks them in the order in which they announced."""
+    return broken, not is_eager
 
 
 def patience(now_ms: int, false_alarm: bool, usual_ms: int) -> int:

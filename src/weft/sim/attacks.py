@@ -196,15 +196,12 @@ class Eclipse(Poison):
         self._routing = routing
 
     def answers(self, sender: Contact, message: Message) -> list[seam.Effect] | None:
+        if isinstance(message, LinkRequest | LinkReply | Unlink):
+            self._gang.learn_link(sender.peer, self._me.peer, message)
         if isinstance(message, LinkRequest):
-            self._gang.note_link(message.topic, sender.peer, self._me.peer)
             return [seam.Send(sender, LinkReply(message.topic, True, message.recent))]
         if isinstance(message, LinkReply):
-            if message.accepted:
-                self._gang.note_link(message.topic, sender.peer, self._me.peer)
             return []
-        if isinstance(message, Unlink):
-            self._gang.note_unlink(message.topic, sender.peer, self._me.peer)
         if isinstance(message, Ping):  # the other end's list of links is always right
             return [seam.Send(sender, Pong(message.nonce, message.links))]
         if isinstance(message, LinkList):

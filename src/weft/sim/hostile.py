@@ -29,7 +29,7 @@ from weft.protocol import seam
 from weft.protocol.membership import JoinReply
 from weft.protocol.recent import IHave, Offer
 from weft.protocol.tera.announcements import IHaveOfTopics
-from weft.protocol.tera.links import Unlink
+from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.wire import Message, Span
 from weft.rules.draw import absorb, stream_of
 from weft.rules.multicast import tree_location
@@ -140,11 +140,16 @@ class Gang:
         elif isinstance(message, JoinReply):
             self._note_spans(message.topic, message.seen)
 
-    def note_link(self, topic: Topic, victim: PeerId, member: PeerId) -> None:
-        self._links[topic, victim].add(member)
-
-    def note_unlink(self, topic: Topic, victim: PeerId, member: PeerId) -> None:
-        self._links[topic, victim].discard(member)
+    def learn_link(
+        self, victim: PeerId, member: PeerId, message: LinkRequest | LinkReply | Unlink
+    ) -> None:
+        """Remember whether a member has a link to the victim that sent it this; all that victims
+        ask for are granted."""
+        members = self._links[message.topic, victim]
+        if isinstance(message, Unlink):
+            members.discard(member)
+        elif isinstance(message, LinkRequest) or message.accepted:
+            members.add(member)
 
     def links_to(self, topic: Topic, victim: PeerId) -> set[PeerId]:
         """The members that hold a link to this victim."""

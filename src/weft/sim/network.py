@@ -122,6 +122,7 @@ class Network:
         self._links: dict[int, _Link] = {}
         self._slow_ms: dict[int, int] = {}
         self._partition: Partition | None = None
+        self._cut_told = False  # peers notice that nothing comes across
         self.lost = 0
         self.cut = 0
         self.duplicated = 0
@@ -139,8 +140,11 @@ class Network:
         for link in self._links.values():
             self._adapt(link)
 
-    def set_partition(self, partition: Partition | None) -> None:
+    def set_partition(self, partition: Partition | None, told: bool = False) -> None:
+        """Cut the links between the partition's groups; None heals them. When `told`, peers notice
+        that a connection across the cut is broken; else messages just vanish."""
         self._partition = partition
+        self._cut_told = told
 
     def set_slow(self, receiver: int, delay_ms: int) -> None:
         """Delay all messages to this peer; 0 ends that."""
@@ -152,6 +156,10 @@ class Network:
 
     def is_cut(self, sender: int, receiver: int) -> bool:
         return self._partition is not None and self._partition.cuts(sender, receiver)
+
+    def is_known_cut(self, sender: int, receiver: int) -> bool:
+        """Whether the link is cut and its peers notice that."""
+        return self._cut_told and self.is_cut(sender, receiver)
 
     def arrivals(self, sender: int, receiver: int, now_ms: int, events: int = 0) -> Sequence[int]:
         """When copies of the link's next message arrive; empty if it is lost. `events`: how many

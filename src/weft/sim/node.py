@@ -9,9 +9,8 @@ from hashlib import blake2b
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
 from weft.documents.signature import SIGNATURE_BYTES, Signer
-from weft.ids import Contact, PeerId, Topic, make_address
+from weft.ids import Contact, PeerId, make_address
 from weft.protocol import seam
-from weft.sim.record import Stay
 from weft.store.interface import Batch, Store
 
 _MILLION = 1_000_000
@@ -58,7 +57,6 @@ class Node:
         self.silent = False  # it went down without telling its neighbours
         self.backlog: list[seam.Input] | None = None  # not None while the peer is stalled
         self.busy_us = 0  # until when it handles messages that have come, if peers have a rate
-        self.stays: dict[Topic, Stay] = {}
         self.holds: dict[PeerId, Node] = {}  # dicts as ordered sets
         self.held_by: dict[PeerId, Node] = {}
         self.losing: dict[PeerId, None] = {}  # peers whose loss is about to be told
@@ -79,7 +77,6 @@ class Node:
         self.life += 1
         self.backlog = None
         self.silent = silent
-        self.stays.clear()
         self.losing.clear()
         self.storing.clear()
 
@@ -102,18 +99,6 @@ class Node:
         """When a message that comes now is handled, if each takes so long."""
         self.busy_us = max(self.busy_us, now_ms * 1_000) + message_us
         return self.busy_us // 1_000
-
-    # --- subscriptions ------------------------------------------------------------------------
-
-    def enter(self, stay: Stay) -> None:
-        """The user subscribes."""
-        self.stays[stay.topic] = stay
-
-    def depart(self, topic: Topic, at_ms: int) -> None:
-        """The user unsubscribes."""
-        stay = self.stays.pop(topic, None)
-        if stay is not None:
-            stay.end(at_ms)
 
     # --- connections --------------------------------------------------------------------------
 
@@ -141,9 +126,14 @@ class Node:
 
     # --- its disk -----------------------------------------------------------------------------
 
-    def write(self, wish: seam.Store) -> None:
-        """A write is on its way to the disk."""
+    def use_disk(self, wish: seam.Store | seam.Prune, at_ms: int) -> seam.Stored | seam.Pruned:
+        """A write is on its way to the disk, or old events leave it; returns what the peer is told
+        when that is done."""
+        assert self.store is not None
+        if isinstance(wish, seam.Prune):
+            return seam.Pruned(wish.topic, self.store.prune(wish.topic, wish.retention, at_ms))
         self.storing[wish.token] = wish
+        return seam.Stored(wish.token)
 
     def commit(self, token: int, at_ms: int) -> None:
         """The write with this token has reached the disk."""

@@ -1,19 +1,23 @@
 """The record of a run by an outside observer, by which checkers judge.
 
-It asks the machines under test nothing. Lives, subscriptions and publishes are noted when the world
-commands them, deliveries and answers when the machines' effects are carried out.
+It asks the machines under test nothing. The world shows it the commands and the messages with
+events that machines are about to get, their effects, and the ends of lives; what of these is a
+life, a subscription, a publication or a delivery is decided here.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from weft.documents.descriptor import SealedEvent
 from weft.documents.run import Event
 from weft.ids import PeerId, Topic, peer_number
+from weft.protocol import messages as m
+from weft.protocol import seam
+from weft.protocol.publication import RouteEvent
 from weft.protocol.seam import Answer
 
 EventKey: TypeAlias = tuple[Topic, PeerId, int, int]
@@ -34,9 +38,6 @@ class Life:
     end_ms: int | None = None
     how: str = ""  # how it ended
 
-    def end(self, at_ms: int, how: str) -> None:
-        self.end_ms, self.how = at_ms, how
-
 
 @dataclass
 class Stay:
@@ -48,12 +49,6 @@ class Stay:
     start_ms: int
     end_ms: int | None = None
     joined_ms: int | None = None  # when the peer answered that it is in the overlay
-
-    def join(self, at_ms: int) -> None:
-        self.joined_ms = at_ms
-
-    def end(self, at_ms: int) -> None:
-        self.end_ms = at_ms
 
 
 @dataclass(frozen=True)
@@ -108,60 +103,111 @@ class Record:
     warnings: list[tuple[int, int, str]] = field(default_factory=list)  # when, which peer, what
     answers: dict[int, tuple[int, Answer] | None] = field(default_factory=dict)  # by token
     peers: dict[PeerId, int] = field(default_factory=dict)  # the index of each id
-    end_ms: int = 0
+    _tokens: int = 0  # given to commands so far
+    _alive: dict[int, Life] = field(default_factory=dict)  # by peer
+    _lasting: dict[int, dict[Topic, Stay]] = field(default_factory=lambda: defaultdict(dict))
+    _joining: dict[int, Stay] = field(default_factory=dict)  # by the token of the command
     _names: set[tuple[int, Topic, bytes]] = field(default_factory=set)  # made when needed …
     _names_of: int = 0  # … from this number of publications
 
-    def play_to(self, at_ms: int) -> None:
-        """The run has got so far."""
-        self.end_ms = at_ms
+    # --- what the world asks before something happens -------------------------------------------
 
-    # --- what the world tells, as it happens ----------------------------------------------------
+    def add_peer(self, peer: PeerId) -> int:
+        """A peer joins the world, still down; returns the index by which it is noted."""
+        self.peers[peer] = index = len(self.peers)
+        return index
 
-    def note_peer(self, peer: PeerId, index: int) -> None:
-        self.peers[peer] = index
+    def next_token(self, is_question: bool = False) -> int:
+        """A token for a command. The answer to a question, a command that is neither a subscription
+        nor a publication, is kept in `answers`."""
+        self._tokens += 1
+        if is_question:
+            self.answers[self._tokens] = None
+        return self._tokens
 
-    def note_life(self, life: Life) -> None:
-        self.lives.append(life)
+    # --- what the world shows, as it happens ----------------------------------------------------
 
-    def note_stay(self, stay: Stay) -> None:
-        self.stays.append(stay)
+    def on_fact(self, at_ms: int, peer: int, life: int, fact: seam.Input) -> None:
+        """A peer's machine is about to get this fact: a command, or a message with events."""
+        if isinstance(fact, seam.Received):
+            self._on_received(at_ms, peer, fact)
+        elif isinstance(fact, seam.Started):
+            self._alive[peer] = Life(peer, life, at_ms)
+            self.lives.append(self._alive[peer])
+        elif isinstance(fact, seam.Subscribe):
+            self._joining[fact.token] = self._stay(at_ms, peer, life, fact.topic)
+        elif isinstance(fact, seam.Unsubscribe):
+            stay = self._lasting[peer].pop(fact.topic, None)
+            if stay is not None:
+                stay.end_ms = at_ms
+        elif isinstance(fact, seam.Publish):
+            for place, payload in enumerate(fact.payloads):
+                where = peer, life, fact.topic
+                self._note(Publication(fact.token, at_ms, *where, payload, place))
+        elif isinstance(fact, seam.PublishTogether):
+            for token, topic in zip(fact.tokens, fact.topics, strict=True):
+                self._note(Publication(token, at_ms, peer, life, topic, fact.payload))
 
-    def note_publication(self, publication: Publication) -> None:
+    def _on_received(self, at_ms: int, peer: int, fact: seam.Received) -> None:
+        message = fact.message
+        if not isinstance(message, m.PAYLOAD_KINDS) or message.topic in self._lasting[peer]:
+            return
+        if not isinstance(message, RouteEvent):  # a stale access point refuses these
+            kind = type(message).__name__
+            sender = self.peers[fact.sender.peer]
+            self.parasites.append(Parasite(at_ms, sender, peer, message.topic, kind))
+
+    def _stay(self, at_ms: int, peer: int, life: int, topic: Topic) -> Stay:
+        """The peer's subscription to a topic, which is a new one unless one lasts."""
+        stay = self._lasting[peer].get(topic)
+        if stay is None:
+            stay = self._lasting[peer][topic] = Stay(peer, life, topic, at_ms)
+            self.stays.append(stay)
+        return stay
+
+    def _note(self, publication: Publication) -> None:
         """Note an event; its number is its command's token plus its place in the command."""
         self.publications[publication.token + publication.place] = publication
 
-    def note_delivery(self, delivery: Delivery) -> None:
-        self.deliveries.append(delivery)
+    def on_effect(self, at_ms: int, peer: int, life: int, effect: seam.Effect) -> None:
+        """An effect of a peer's machine is carried out."""
+        if isinstance(effect, seam.Deliver):
+            where = at_ms, peer, life, effect.topic
+            about = effect.hops, effect.descriptor, effect.published_in
+            self.deliveries += (Delivery(*where, event, *about) for event in effect.run.events())
+        elif isinstance(effect, seam.Answer):
+            self._on_answer(at_ms, effect)
+        elif isinstance(effect, seam.Disconnect):
+            self.disconnects.append((at_ms, peer, self.peers[effect.peer], effect.reason))
+        elif isinstance(effect, seam.Warn):
+            self.warnings.append((at_ms, peer, effect.text))
 
-    def note_parasite(self, parasite: Parasite) -> None:
-        self.parasites.append(parasite)
-
-    def note_warning(self, at_ms: int, peer: int, text: str) -> None:
-        self.warnings.append((at_ms, peer, text))
-
-    def note_disconnect(self, at_ms: int, peer: int, other: int, reason: str) -> None:
-        self.disconnects.append((at_ms, peer, other, reason))
-
-    def expect_answer(self, token: int) -> None:
-        """A command that is neither a subscription nor a publication was given: note its answer."""
-        self.answers[token] = None
-
-    def note_answer(self, at_ms: int, answer: Answer) -> None:
+    def _on_answer(self, at_ms: int, answer: Answer) -> None:
         """Note an answer; the answer to a publish is noted for each of its events."""
-        if answer.token in self.answers:
+        stay = self._joining.pop(answer.token, None)
+        if stay is not None:
+            stay.joined_ms = at_ms
+        elif answer.token in self.answers:
             self.answers[answer.token] = at_ms, answer
-            return
-        number = answer.token
-        while (one := self.publications.get(number)) is not None and one.token == answer.token:
-            one.answers.append((at_ms, answer))
-            number += 1
+        else:
+            number = answer.token
+            while (one := self.publications.get(number)) is not None and one.token == answer.token:
+                one.answers.append((at_ms, answer))
+                number += 1
 
-    def end_life(self, peer: int, at_ms: int, how: str) -> None:
-        """The peer's latest life is over."""
-        latest = next((life for life in reversed(self.lives) if life.peer == peer), None)
-        if latest is not None:
-            latest.end(at_ms, how)
+    def end_life(self, peer: int, at_ms: int, how: str) -> list[Topic]:
+        """The peer's life is over, and with it its subscriptions, whose topics are returned."""
+        life, stays = self._alive.pop(peer), self._lasting.pop(peer, {})
+        life.end_ms, life.how = at_ms, how
+        for stay in stays.values():
+            stay.end_ms = at_ms
+        return list(stays)
+
+    # --- what checkers ask ----------------------------------------------------------------------
+
+    def topics_of(self, peer: int) -> KeysView[Topic]:
+        """The topics that a peer is subscribed to now."""
+        return self._lasting[peer].keys()
 
     def among_honest(self, honest: int) -> Record:
         """The record of the honest peers alone, which have the first `honest` numbers. Of the
@@ -176,7 +222,6 @@ class Record:
             disconnects=self.disconnects,
             answers=self.answers,
             peers=self.peers,
-            end_ms=self.end_ms,
         )
 
     def is_genuine(self, delivery: Delivery) -> bool:

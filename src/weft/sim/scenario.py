@@ -397,7 +397,6 @@ class Scenario:
         record = everything.among_honest(self.settings.peers) if self._hostile else everything
         states = states_of(self.world)
         settled_ms = self.timeline.heal_ms + _SETTLE_CYCLES * self.cycle_ms
-        patience_ms = now_ms - self.timeline.quiet_ms
         return [  # violations that may explain others come first
             *forged,
             *self._judge_routing(record, states),
@@ -407,7 +406,7 @@ class Scenario:
             *deliveries.check_once(record),
             *self._judge_order(record),
             *self._judge_hierarchy(record),
-            *deliveries.check_answers(record, settled_ms, patience_ms),
+            *deliveries.check_answers(record, settled_ms, self.timeline.quiet_ms),
             *self._bound_violations,
             *state.check_bounds(states.values(), config, now_ms),
             *state.check_ghosts(everything, states, now_ms, GHOST_PERCENT_MAX),

@@ -27,11 +27,10 @@ from weft.ids import Contact, PeerId, Topic, peer_text
 from weft.protocol import delivery as records
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.publication import RouteEvent
 from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition
 from weft.sim.node import TRUE_CLOCK, Clock, Node
-from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
+from weft.sim.record import Record
 from weft.store.interface import Store
 from weft.store.reader import Since
 
@@ -134,7 +133,6 @@ class World:
         self.record = Record()
         self.nodes: list[Node] = []
         self.store_ms = 5  # how long a disk takes to make something durable
-        self.partition_told = False
         self.handled = 0  # messages handed to machines
         self.facts = 0  # messages, timers, losses and commands handed to machines
         self.sent: dict[type, int] = defaultdict(int)
@@ -143,12 +141,10 @@ class World:
         self._by_peer: dict[PeerId, Node] = {}
         self._queue: list[_Happening] = []
         self._sequence = 0
-        self._tokens = 0
         self._writer = writer
         tracing = () if writer is None else (_MessageTrace(writer, size_of),)
         self._observers = (*tracing, *observers)
         self._verdicts: Verdicts = BoundedDict(_VERDICTS_MAX)
-        self._joining: dict[int, Stay] = {}  # by the token of the command
         self.handling: tuple[Node, seam.Input] | None = None  # the latest, for a report of a fault
 
     # --- peers come and go --------------------------------------------------------------------
@@ -161,10 +157,9 @@ class World:
         store: Store | None = None,
     ) -> Node:
         """Add a peer, which is down; `make` builds its machine at every start."""
-        node = Node(len(self.nodes), contact, make, clock, store)
+        node = Node(self.record.add_peer(contact.peer), contact, make, clock, store)
         self.nodes.append(node)
         self._by_peer[contact.peer] = node
-        self.record.note_peer(contact.peer, node.index)
         return node
 
     def start(self, node: Node, contacts: Sequence[Contact] = ()) -> None:
@@ -172,7 +167,6 @@ class World:
         if node.machine is not None:
             return
         node.begin()
-        self.record.note_life(Life(node.index, node.life, self.now_ms))
         self._handle(node, seam.Started(node.lives, tuple(contacts)))
 
     def crash(self, node: Node, silent: bool) -> None:
@@ -189,11 +183,9 @@ class World:
         self._end(node, "left", silent=False)
 
     def _end(self, node: Node, how: str, silent: bool) -> None:
-        for stay in node.stays.values():
-            stay.end(self.now_ms)
+        for topic in self.record.end_life(node.index, self.now_ms, how):
             if self._writer is not None and how != "left":  # then the machine has traced it
-                self._trace(node, records.LEAVE, {"topic": stay.topic, "reason": how})
-        self.record.end_life(node.index, self.now_ms, how)
+                self._trace(node, records.LEAVE, {"topic": topic, "reason": how})
         node.end(silent)
         connected = {**node.held_by, **node.holds}
         for other in connected.values():
@@ -212,14 +204,11 @@ class World:
 
     def set_partition(self, partition: Partition | None, told: bool = False) -> None:
         """Cut the network. When `told`, connections across the cut break after a while, and
-        so does every attempt to send across; else messages just vanish."""
-        self.network.set_partition(partition)
-        self.partition_told = told
-        if partition is None or not told:
-            return
+        so does every attempt to send across."""
+        self.network.set_partition(partition, told)
         for node in self.nodes:
             for other in list(node.holds.values()):
-                if self.network.is_cut(node.index, other.index):
+                if self.network.is_known_cut(node.index, other.index):
                     self._tell_loss(node, other.contact.peer, LOST_AFTER_MS)
                     self._tell_loss(other, node.contact.peer, LOST_AFTER_MS)
 
@@ -232,23 +221,23 @@ class World:
         scheme: seam.Scheme | None = None,
         since: Since | None = None,
     ) -> None:
-        self._command(node, seam.Subscribe(self._next_token(), topic, scheme, since))
+        self._command(node, seam.Subscribe(self.record.next_token(), topic, scheme, since))
 
     def unsubscribe(self, node: Node, topic: Topic) -> None:
-        self._command(node, seam.Unsubscribe(self._next_token(), topic))
+        self._command(node, seam.Unsubscribe(self.record.next_token(), topic))
 
     def publish(self, node: Node, topic: Topic, *payloads: bytes) -> None:
         """Some events at once, as a user publishes them in one turn of its loop."""
         published_ms = max(0, node.clock.local_ms(self.now_ms))
-        token = self._next_token()
+        token = self.record.next_token()
         for _ in payloads[1:]:
-            self._next_token()  # each event has one of its own in the record
+            self.record.next_token()  # each event has one of its own in the record
         self._command(node, seam.Publish(token, topic, payloads, published_ms))
 
     def publish_together(self, node: Node, topics: Sequence[Topic], payload: bytes) -> None:
         """One event in several topics."""
         published_ms = max(0, node.clock.local_ms(self.now_ms))
-        tokens = tuple(self._next_token() for _ in topics)
+        tokens = tuple(self.record.next_token() for _ in topics)
         self._command(node, seam.PublishTogether(tokens, tuple(topics), payload, published_ms))
 
     def collect(self, node: Node) -> None:
@@ -256,8 +245,7 @@ class World:
 
     def ask(self, node: Node, make: Callable[[int], seam.Command]) -> int:
         """Any other command, made for its token; its answer comes into the record."""
-        token = self._next_token()
-        self.record.expect_answer(token)
+        token = self.record.next_token(is_question=True)
         self._command(node, make(token))
         return token
 
@@ -265,30 +253,6 @@ class World:
         """Give a user's command to a peer; it is lost while the peer is down."""
         if node.machine is not None:
             self._handle(node, command)
-
-    def _note(self, node: Node, command: seam.Input) -> None:
-        """Keep record of what users asked for, at the moment the peer gets to it."""
-        if isinstance(command, seam.Subscribe):
-            stay = node.stays.get(command.topic)
-            if stay is None:
-                stay = Stay(node.index, node.life, command.topic, self.now_ms)
-                node.enter(stay)
-                self.record.note_stay(stay)
-            self._joining[command.token] = stay
-        elif isinstance(command, seam.Unsubscribe):
-            node.depart(command.topic, self.now_ms)
-        elif isinstance(command, seam.Publish):
-            for place, payload in enumerate(command.payloads):
-                self._note_publication(node, command.token, command.topic, payload, place)
-        elif isinstance(command, seam.PublishTogether):
-            for token, topic in zip(command.tokens, command.topics, strict=True):
-                self._note_publication(node, token, topic, command.payload)
-
-    def _note_publication(
-        self, node: Node, token: int, topic: Topic, payload: bytes, place: int = 0
-    ) -> None:
-        where = node.index, node.life, topic
-        self.record.note_publication(Publication(token, self.now_ms, *where, payload, place))
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -303,7 +267,6 @@ class World:
         with remembered(self._verdicts), _garbage_sought_rarely():
             self._play(end_ms)
         self.now_ms = max(self.now_ms, end_ms)
-        self.record.play_to(self.now_ms)
 
     def _play(self, end_ms: int) -> None:
         queue = self._queue
@@ -317,10 +280,6 @@ class World:
     def _push(self, time_ms: int, node: Node, fact: seam.Input) -> None:
         self._sequence += 1
         heappush(self._queue, (time_ms, self._sequence, node, node.life, fact))
-
-    def _next_token(self) -> int:
-        self._tokens += 1
-        return self._tokens
 
     # --- the inner loop: one fact in, its effects out -------------------------------------------
 
@@ -336,7 +295,7 @@ class World:
         elif type(fact) is seam.Stored:
             node.commit(fact.token, self.now_ms)
         elif type(fact) is not seam.TimerFired:
-            self._note(node, fact)
+            self.record.on_fact(self.now_ms, node.index, node.life, fact)
         self.handling = node, fact
         assert node.machine is not None
         effects = node.machine.handle(fact, node.clock.local_ms(self.now_ms))
@@ -366,8 +325,8 @@ class World:
         events = m.copies_in(message) if self.network.event_us else 0
         arrivals = self.network.arrivals(node.index, receiver.index, self.now_ms, events)
         if not arrivals:
-            cut = self.network.is_cut(node.index, receiver.index)
-            self._drop(node, to.peer, message, told=cut and self.partition_told)
+            told = self.network.is_known_cut(node.index, receiver.index)
+            self._drop(node, to.peer, message, told)
             return
         received = seam.Received(node.contact, message)
         for at_ms in arrivals:
@@ -386,12 +345,7 @@ class World:
         message = fact.message
         if isinstance(message, m.PAYLOAD_KINDS):
             self.copies += m.copies_in(message)
-            routed = isinstance(message, RouteEvent)  # a stale access point refuses these
-            if message.topic not in node.stays and not routed:
-                sender = self._by_peer[fact.sender.peer].index
-                kind = type(message).__name__
-                parasite = Parasite(self.now_ms, sender, node.index, message.topic, kind)
-                self.record.note_parasite(parasite)
+            self.record.on_fact(self.now_ms, node.index, node.life, fact)
         for observer in self._observers:
             observer.handled(self.now_ms, node, fact.sender, message)
 
@@ -410,43 +364,23 @@ class World:
     # --- the other effects --------------------------------------------------------------------
 
     def _carry_out_rarer(self, node: Node, effect: seam.Effect) -> None:
-        if isinstance(effect, seam.Deliver):
-            where = self.now_ms, node.index, node.life, effect.topic
-            about = effect.hops, effect.descriptor, effect.published_in
-            for event in effect.run.events():
-                self.record.note_delivery(Delivery(*where, event, *about))
-        elif isinstance(effect, seam.Answer):
-            self._on_answer(effect)
-        elif isinstance(effect, seam.Store):
-            node.write(effect)
-            self._push(self.now_ms + self.store_ms, node, seam.Stored(effect.token))
-        elif isinstance(effect, seam.Prune):
-            assert node.store is not None
-            dropped = node.store.prune(effect.topic, effect.retention, self.now_ms)
-            self._push(self.now_ms + self.store_ms, node, seam.Pruned(effect.topic, dropped))
+        if isinstance(effect, seam.Store | seam.Prune):
+            done = node.use_disk(effect, self.now_ms)
+            self._push(self.now_ms + self.store_ms, node, done)
         elif isinstance(effect, seam.Hold):
             node.hold(self._by_peer[effect.contact.peer])
         elif isinstance(effect, seam.Release):
             node.release(effect.peer)
         elif isinstance(effect, seam.Disconnect):
             self._on_disconnect(node, effect)
-        elif isinstance(effect, seam.Warn):
-            self.record.note_warning(self.now_ms, node.index, effect.text)
         elif isinstance(effect, seam.Trace) and self._writer is not None:
             self._trace(node, effect.kind, effect.fields)
-
-    def _on_answer(self, answer: seam.Answer) -> None:
-        stay = self._joining.pop(answer.token, None)
-        if stay is not None:
-            stay.join(self.now_ms)
-        else:
-            self.record.note_answer(self.now_ms, answer)
+        self.record.on_effect(self.now_ms, node.index, node.life, effect)
 
     def _on_disconnect(self, node: Node, effect: seam.Disconnect) -> None:
         peer = node.contact.peer
         other = self._by_peer[effect.peer]
         connected = effect.peer in node.holds or effect.peer in node.held_by
-        self.record.note_disconnect(self.now_ms, node.index, other.index, effect.reason)
         node.release(effect.peer)
         if connected and not self.network.is_cut(node.index, other.index):
             self._tell_loss(other, peer, self.network.conditions.latency.typical_ms)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import socket
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
@@ -122,12 +121,7 @@ class Web:
         await self._server.up.wait()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._routes.closing.set()  # ends streams; their clients connect again by themselves
         await self._routes.picture.close()
         await self._routes.leave()

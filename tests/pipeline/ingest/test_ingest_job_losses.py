@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -346,3 +348,80 @@ def test_the_first_row_is_what_spark_takes_for_it(tmp_path: Path) -> None:
 def test_a_quote_in_the_midst_of_a_cell_is_a_character() -> None:
     rows = quoted_rows(['"a"b,x', 'c,"d', 'e"'], ",", 2)
     assert [row.cells for row in rows] == [['"a"b', "x"], ["c", "d\ne"]]
+
+
+GOOD = {
+    "csv": "user,topic\nann,x\n",
+    "tsv": "user\ttopic\nann\tx\n",
+    "jsonl": '{"user": "ann", "topic": "x"}\n',
+    "mediawiki-xml": f"<mediawiki>\n{page(1)}</mediawiki>\n",
+    "snap-edges": "# edges\nann\tx\n",
+    "snap-communities": "ann\n",
+}
+NOTHING = {
+    "none": b"",
+    "none.gz": b"",
+    "blank.gz": gzip.compress(b"\n \n"),
+    "packed.bz2": bz2.compress(b""),
+    "packed.gz": gzip.compress(b""),
+    "mark": b"\xef\xbb\xbf",
+    "wide": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("form", [*GOOD, "parquet", "auto"])
+def test_an_empty_file_costs_no_good_one(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    good = tmp_path / "good"
+    if form == "parquet":
+        parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"]}), good)
+    else:
+        good.write_text(GOOD.get(form, GOOD["csv"]))
+    for name, content in NOTHING.items():
+        (tmp_path / name).write_bytes(content)
+    paths = [tmp_path / name for name in (*NOTHING, "good")]
+    found = ingest(spark, paths, tmp_path / "lake", form, rejects_max=Most(0)).quality
+    assert (found.kept, found.rejected) == (1, 0)
+    assert found.without_rows == tuple(map(str, paths[:-1]))
+    kept = Lake(tmp_path / "lake").table(spark, "quality").where("figure = 'file without rows'")
+    assert {(row.reason, row.rows) for row in kept.collect()} == {(str(p), 0) for p in paths[:-1]}
+    again = ingest(spark, paths, tmp_path / "lake", form)
+    assert (again.read, again.known) == ([], [str(good)])
+    assert again.quality.without_rows == found.without_rows
+
+
+def test_a_file_with_a_header_only_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    bare = [tmp_path / name for name in ("bare.csv", "bare.parquet", "bare.xml")]
+    bare[0].write_text("user,topic\n")
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"]}).slice(0, 0), bare[1])
+    bare[2].write_text("<mediawiki>\n</mediawiki>\n")
+    good = tmp_path / "good.csv"
+    good.write_text(GOOD["csv"])
+    assert taken(spark, [good, *bare[:2]]) == ({("ann", "x", None)}, [])
+    # A file that was read before is a good one, too.
+    found = ingest(spark, [good, *bare], tmp_path / "lake", rejects_max=Most(0))
+    assert (found.known, found.quality.without_rows) == (
+        [str(good), *map(str, bare[:2])],
+        (str(bare[2]),),
+    )
+    assert Lake(tmp_path / "lake").rows("memberships") == 1
+
+
+def test_empty_files_alone_are_refused_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.csv" for number in range(7)]
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(BadInput, match=r"^\S*/0\.csv, [^\n]* and 2 more: empty$"):
+        ingest(spark, paths, tmp_path / "lake")
+    paths[3].write_text("user,topic\n")
+    with pytest.raises(BadInput, match=r"^[^\n]* and 2 more: no rows in it as csv$"):
+        ingest(spark, paths, tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_blanks_for_longer_than_is_looked_at_are_not_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    for encoding in ("utf-8", "utf-16"):
+        path.write_text("\n" * files.HEAD + "ann,x\n", encoding=encoding)
+        assert not inspect(str(path)).empty
+    path.write_text("\n" * 9, encoding="utf-16")
+    assert inspect(str(path)).empty

@@ -250,7 +250,7 @@ def test_a_subscription_is_answered_once_its_stream_has_begun() -> None:
     node.machine.handle = deaf  # type: ignore[union-attr, method-assign]
     town.world.subscribe(node, T)
     town.run(15_000)
-    stay = node.stays[T]
+    stay = town.world.record.stays[-1]
     assert town.peer(1).members(T) and stay.joined_ms is None
     town.publish(0)
     town.run(2_000)
@@ -291,7 +291,7 @@ def test_a_subscriber_among_members_without_a_store_begins_with_what_comes() -> 
     plain_members(town, 6)
     town.subscribe(0)
     town.run(3_000)
-    stay = town.nodes[0].stays[T]
+    stay = town.world.record.stays[-1]
     assert town.peer(0).members(T) and stay.joined_ms is not None
 
 
@@ -357,7 +357,7 @@ def test_a_subscription_begins_where_the_only_member_with_a_store_stands() -> No
     town.run(10_000)
     town.subscribe(0)
     town.run(3_000)
-    assert town.nodes[0].stays[T].joined_ms is not None
+    assert town.world.record.stays[-1].joined_ms is not None
     town.publish(1)
     town.run(3_000)
     # A new subscriber gets the newest event, and what follows it.
@@ -378,7 +378,7 @@ def test_members_that_say_nothing_are_not_waited_for_without_end() -> None:
     peer.handle = deaf  # type: ignore[method-assign]
     town.subscribe(1)
     town.run(30_000)
-    stay = town.nodes[1].stays[T]
+    stay = town.world.record.stays[-1]
     assert town.peer(1).members(T) and stay.joined_ms is not None
 
 

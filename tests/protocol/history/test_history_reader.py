@@ -383,3 +383,20 @@ def test_a_peer_that_is_cut_off_gives_nothing_up() -> None:
     town.world.set_partition(None)
     town.run(120_000)
     assert handed(town) == [first.cid, last.cid]
+
+
+def test_a_member_that_never_answers_does_not_keep_a_reader_reading() -> None:
+    """It read for two of three seconds, and gaps that showed meanwhile were left to that."""
+    town = Town(2)
+    town.subscribe(0)
+    town.run(10_000)
+    town.publish(0)
+    machine = town.nodes[0].machine
+    assert machine is not None
+    town.nodes[0].machine = Mute(machine)
+    town.subscribe(1, since="beginning")
+    town.run(600_000)
+    failed = town.peer(1).counters["history_sources_failed"]
+    assert failed >= 3
+    town.run(600_000)
+    assert town.peer(1).counters["history_sources_failed"] - failed <= 3

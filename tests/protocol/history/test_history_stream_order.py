@@ -77,7 +77,7 @@ class Story:
 
     @property
     def stays(self) -> bool:
-        return T in self.town.nodes[SUBJECT].stays
+        return T in self.town.world.record.topics_of(SUBJECT)
 
     def do(self, action: tuple[str, int, int]) -> None:
         what, one, other = action

@@ -204,7 +204,7 @@ def test_subscriptions_come_and_go_while_events_flow(scheme: Scheme, seed: int) 
     for step in range(90):
         number = dice.below("who", PEERS, step)
         turn = dice.below("what", 4, step)
-        if turn == 0 and T not in field.nodes[number].stays:
+        if turn == 0 and T not in field.world.record.topics_of(number):
             field.subscribe(number)
         elif turn == 1 and step > 40:
             field.world.unsubscribe(field.nodes[number], T)

@@ -74,7 +74,7 @@ def test_components() -> None:
 
 
 def _world(count: int = 4) -> tuple[Record, dict[int, PeerState]]:
-    record = Record(end_ms=1_000)
+    record = Record()
     states = {}
     for peer in range(count):
         record.lives.append(Life(peer, 1, 0))

@@ -168,9 +168,11 @@ class World:
             loads=self.general_load,
         )
 
-    def advertise(self, members: Numbers, sizes: Numbers) -> None:
-        """From now on these memberships advertise these sizes."""
+    def note_estimates(self, members: Numbers, sizes: Numbers, messages: int) -> None:
+        """These memberships have estimated the sizes of their topics, which took so many messages:
+        they advertise these from now on."""
         self.popularity[members] = sizes
+        self.counts.size += messages
 
     def note_routed(self, publisher: int, membership: int) -> None:
         """A publisher outside of a topic has handed an event to this membership's peer."""

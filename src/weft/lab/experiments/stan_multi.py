@@ -107,7 +107,7 @@ def _counted(world: World, crossings: Crossings, before: int, events: list[int])
         for d in {(p.topic, p.payload) for p in list(world.record.publications.values())}
         if int(d[1].split()[1]) >= WARM_EVENTS
         for node in world.nodes
-        if d[0] in node.stays
+        if d[0] in world.record.topics_of(node.index)
     )
     return {
         "published": len(events),

@@ -162,8 +162,7 @@ class _Popularity:
             textbook = kind == "textbook"
             found = ideal_estimates(world.topics, members, _REPEATS, world.cycle, textbook=textbook)
             sizes = found.sizes
-        world.advertise(members, sizes)
-        world.counts.size += found.messages
+        world.note_estimates(members, sizes, found.messages)
 
 
 def most_seeds(params: Params) -> int:

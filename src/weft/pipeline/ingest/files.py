@@ -102,6 +102,7 @@ class Inspected:
     tail: bytes
     problem: str = ""
     encoding: str = ""  # of a text
+    empty: bool = False  # whether a text has nothing but blanks
     breaks: bool = False  # whether a line ends where the quotes before it are not balanced
     shape: str = ""  # of Parquet: names and types of its columns, as JSON
     misread: bool = False  # of Parquet: whether Spark reads texts in it wrong, column by column
@@ -224,10 +225,18 @@ def inspect(path: str) -> Inspected:
     if start.startswith(MAGIC):
         return _inspect_parquet(known)
     begins, ends, breaks, problem = _unpacked(path, packing)
-    encoding = encoding_of(begins)
+    encoding, whole = encoding_of(begins), len(begins) < HEAD
     if encoding != UTF_8:
         begins, ends = (each.decode(encoding, "replace").encode() for each in (begins, ends))
-    return replace(known, head=begins, tail=ends, problem=problem, encoding=encoding, breaks=breaks)
+    return replace(
+        known,
+        head=begins,
+        tail=ends,
+        problem=problem,
+        encoding=encoding,
+        breaks=breaks,
+        empty=whole and not begins.decode(errors="replace").removeprefix("\ufeff").strip(),
+    )
 
 
 def _inspect_parquet(known: Inspected) -> Inspected:
@@ -346,7 +355,8 @@ def opened(path: str, packing: str) -> BinaryIO:
 
 @dataclass(frozen=True)
 class _Looked(Generic[Judged]):
-    """A file that was read to its end, without its beginning and end."""
+    """A file that was read to its end, without its beginning and end. One that is empty is not
+    judged."""
 
     file: Inspected
     judged: Judged | None = None
@@ -357,7 +367,7 @@ def _looked_at(path: str, shown: str, judge: Callable[[Inspected], Judged]) -> _
     """Read a file to its end and judge it; `shown` is how the user named it. Runs in workers."""
     found = replace(inspect(path), path=shown)
     known = replace(found, head=b"", tail=b"")
-    if found.problem:
+    if found.problem or found.empty:
         return _Looked(known)
     try:
         return _Looked(known, judge(found))
@@ -367,10 +377,10 @@ def _looked_at(path: str, shown: str, judge: Callable[[Inspected], Judged]) -> _
 
 def inspected(
     spark: SparkSession, paths: Sequence[Path], judge: Callable[[Inspected], Judged]
-) -> list[tuple[Inspected, Judged]]:
+) -> list[tuple[Inspected, Judged | None]]:
     """Read every file to its end; returns each with the answer of `judge`, after which its
-    beginning and end are dropped. Raises `BadInput` if a file is not whole. `judge` may run in
-    workers."""
+    beginning and end are dropped, or with None if it is empty. Raises `BadInput` if a file is not
+    whole. `judge` may run in workers."""
     if sum(path.stat().st_size for path in paths) <= SMALL_BYTES:
         found = [_looked_at(str(path), str(path), judge) for path in paths]
     else:
@@ -378,12 +388,10 @@ def inspected(
     broken = [each.file for each in found if each.file.problem]
     if broken:
         raise BadInput("\n".join(f"{each.path}: {each.problem}" for each in broken))
-    good = []
     for each in found:
-        if each.judged is None:
+        if each.refused:
             raise BadInput(each.refused)
-        good.append((each.file, each.judged))
-    return good
+    return [(each.file, each.judged) for each in found]
 
 
 def _looked_at_by_workers(

@@ -72,6 +72,7 @@ PART_BITS = 19
 among 10⁷ rows take 9.7 s of CPU time in two passes, 8.3 in one pass in 4 parts, 7.0 in 19"""
 _MET = columns(user=WHOLE, topic=WHOLE, earlier=TIME, source=TEXT)
 
+_NAMES_SHOWN = 5
 STEPS = ("looking at the files", "reading", "bad rows", "users", "topics", "merging")
 Watch = Callable[[int, str], None]
 Reason = tuple[str, int, str]
@@ -121,14 +122,16 @@ class Quality:
     memberships: int = 0  # that are new in the lake
     reasons: tuple[Reason, ...] = ()
     encodings: tuple[tuple[str, int], ...] = ()  # and how many files have each
+    without_rows: tuple[str, ...] = ()  # files that are empty, or have a header only
 
     def rows(self, version: int) -> list[tuple[int, str, str | None, int]]:
-        """As rows of `QUALITY`."""
+        """These figures as rows of `QUALITY`."""
         figures = ("rows_in", "kept", "rejected", "duplicates", "memberships")
         return [
             *((version, name, None, getattr(self, name)) for name in figures),
             *((version, "rejected by reason", why, times) for why, times, _ in self.reasons),
             *((version, "files by encoding", name, files) for name, files in self.encodings),
+            *((version, "file without rows", path, 0) for path in self.without_rows),
         ]
 
 
@@ -175,6 +178,12 @@ def _planned(format_name: str, options: Options, file: Inspected) -> Reading:
     return FORMATS[name](file, options)
 
 
+def _named(paths: Sequence[str]) -> str:
+    """The first of these files, and how many more there are."""
+    more = len(paths) - _NAMES_SHOWN
+    return ", ".join(paths[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def _scattered(names: DataFrame) -> bool:
     """Whether there are many different names, and none stands for a large part of them."""
     some = names.limit(SAMPLE).groupBy("name").count()
@@ -215,14 +224,21 @@ class _Ingest:
         looked = sources.inspected(
             self._spark, paths, partial(_planned, format_name, self._options)
         )
-        reads = [Read(file, reading) for file, reading in looked]
+        reads = [Read(file, reading) for file, reading in looked if reading is not None]
+        empty = [file.path for file, reading in looked if reading is None]
+        if not reads:
+            raise BadInput(f"{_named(empty)}: empty")
         before = {table: self._draft.rows(table) for table in SHAPES}
         new, known = self._split(reads)
         if not new:
-            return Summary(self._place, [], known, before, before)
+            quality = Quality(without_rows=tuple(empty))
+            return Summary(self._place, [], known, before, before, quality)
         self._step(1)
         places = self._stage(new)
         judged = self._judge(new, places)
+        bare = [*empty, *(each.file.path for each in judged if not each.rows + each.rejects)]
+        if len(bare) == len(empty) + len(judged) and not known:
+            raise BadInput(f"{_named(bare)}: no rows in it as {judged[0].reading.format}")
         self._step(2)
         reasons = self._add_rejects(judged, places, most)
         pairs, stated = self._pairs(places, judged)
@@ -239,7 +255,7 @@ class _Ingest:
         self._add_trace(places)
         rows = [self._source(each) for each in judged]
         self._draft.add_rows("sources", rows)
-        quality = self._quality(judged, stated, total - before["memberships"], reasons)
+        quality = self._quality(judged, stated, total - before["memberships"], reasons, bare)
         self._draft.add_rows("quality", quality.rows(self._draft.number))
         self._step(5)  # a caller can still stop the ingest here, before the commit
         self._draft.commit((self._key(each) for each in judged), rows={"memberships": total})
@@ -260,14 +276,18 @@ class _Ingest:
         return (read.file.sha256, read.reading.format, self._reading(read.reading))
 
     def _source(self, read: Read) -> tuple[str, str, int, str, str, int, int, str | None]:
-        """A row of `SOURCE`."""
+        """A file that was read, as a row of `SOURCE`."""
         file, (sha256, form, reading) = read.file, self._key(read)
         known = (file.path, sha256, file.size, form, reading, read.rows, read.rejects)
         return (*known, file.encoding or None)
 
     @staticmethod
     def _quality(
-        judged: Sequence[Read], stated: int, memberships: int, reasons: Sequence[Reason]
+        judged: Sequence[Read],
+        stated: int,
+        memberships: int,
+        reasons: Sequence[Reason],
+        bare: Sequence[str],
     ) -> Quality:
         kept = sum(each.rows for each in judged)
         rejected = sum(each.rejects for each in judged)
@@ -280,6 +300,7 @@ class _Ingest:
             memberships,
             tuple(reasons),
             tuple(sorted(encodings.items())),
+            tuple(bare),
         )
 
     def _split(self, reads: Sequence[Read]) -> tuple[list[Read], list[str]]:
@@ -335,9 +356,6 @@ class _Ingest:
             judged.append(Read(each.file, each.reading, rows, bad))
             if wrong > BAD_SHARE * (rows + bad):
                 raise BadInput(self._mostly_bad(judged[-1], places))
-        if not any(each.rows + each.rejects for each in judged):
-            names = ", ".join(each.file.path for each in judged)
-            raise BadInput(f"{names}: no rows in it as {judged[0].reading.format}")
         return judged
 
     def _mostly_bad(self, read: Read, places: Sequence[tuple[Reading, Place]]) -> str:

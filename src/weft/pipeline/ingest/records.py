@@ -259,7 +259,7 @@ def alone(lines: DataFrame, name: str, *, skip: Column | None = None) -> DataFra
 
 
 def _left_out(skip: Column | None) -> Column:
-    """Empty lines and those to skip hold nothing."""
+    """Whether a line is left out: it is empty, or one to skip."""
     empty = F.trim("value") == ""
     return empty if skip is None else empty | skip
 

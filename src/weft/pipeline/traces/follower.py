@@ -427,7 +427,7 @@ class _Batch:
         return tables.read(self._spark, self._fresh / name, shape)
 
     def _put(self, name: str, frame: DataFrame) -> None:
-        """A table of the state."""
+        """Write a table of the state."""
         tables.write(selected(frame, _STATE[name]), self._folder / name)
 
     def _watermark_ns(self, traffic: DataFrame, delay_ns: int) -> int:

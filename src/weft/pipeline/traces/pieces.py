@@ -328,7 +328,7 @@ def added_up(records: RecordBatch) -> dict[str, Table]:
 
 
 def summed_traffic(frame: Table) -> Table:
-    """Add up; the time is the latest."""
+    """Traffic added up by peer and kind; its time is the latest one."""
     grouped = frame.group_by(["peer", "kind", "rpc"], use_threads=False)
     sums = grouped.aggregate([("messages", "sum"), ("bytes", "sum"), ("latest_ns", "max")])
     named = {"messages": "messages_sum", "bytes": "bytes_sum", "latest_ns": "latest_ns_max"}

@@ -327,7 +327,7 @@ def parsed(text: DataFrame) -> DataFrame:
 
 
 def _parsed(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Runs in workers."""
+    """Parse lines, some at a time; runs in workers."""
     shape = to_arrow_schema(TRACE_LINE)
     for batch in batches:
         said = parse(batch.column("text").to_pylist())

@@ -22,7 +22,7 @@ What a gap means depends on what is being read, so that is an explicit state:
     PARTIAL     reads a part: what came before was not        is left; parents of a page's events
                 asked for, or no member has it any more       are given up
     FAILED      found no member to ask, and begins anew       is walked back, or begins a reading
-                at the topic's next turn
+                at one of the topic's next turns
     LOST        found no member to ask during a search        is walked back, or begins a reading
 
 `_NEXT` has the transitions. A reading that is wanted, but has no member to ask yet, does not keep
@@ -143,8 +143,9 @@ _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
 _GAPS_LEFT_MAX = 64
 """guess: gaps left to a reading, each remembered with the peer that may close it."""
-_LOST_PAUSE_MAX = 64
-"""guess: turns between two rounds of questions for what was given up; some ten minutes or more."""
+_PAUSE_MAX = 64
+"""guess: turns until what was given up is sought again, or a reading that failed is begun anew; some
+ten minutes or more."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
 
@@ -237,6 +238,8 @@ class Reader:
         "_asked_members",
         "_begin_asks",
         "_ctx",
+        "_failed_pause",
+        "_failed_turns",
         "_far",
         "_fetch",
         "_first_heads",
@@ -308,8 +311,10 @@ class Reader:
         self._gaps_left: BoundedDict[Cid, Contact] = BoundedDict(_GAPS_LEFT_MAX)
         """Gaps that were left to the reading, and which peer brought what lies above them."""
         self._given_up: list[Cid] = []  # where this peer began, and wanted since all is read
-        # What was given up is sought again after so many turns, and how many of these are left.
+        # What was given up is sought again after so many turns, and how many of these are left;
+        # and so is a reading begun anew that failed.
         self._lost_pause = self._lost_turns = 1
+        self._failed_pause, self._failed_turns = 1, 0
         self._since: Since = "beginning"
         self._after: Position | None = None
         self._source: Contact | None = None
@@ -484,7 +489,7 @@ class Reader:
     def on_turn(self, members: bool) -> None:
         """The topic's turn: with `members` to ask, begin anew what failed; go through what is
         missing, for which peers that are no members may be asked, too."""
-        if self._state is State.FAILED and members:
+        if self._state is State.FAILED and members and self._may_read_again():
             self._go(Step.TURN)
             if self._past_to_read is None:
                 self._past_to_read = self._since
@@ -493,6 +498,14 @@ class Reader:
         if not self.reading:
             self._fetch.want(self._topic, self.stream.dag.missing(), None)
             self._seek_lost()
+
+    def _may_read_again(self) -> bool:
+        """Whether to begin a failed reading anew: there is a member that was not tried, or enough
+        turns have passed. Members that never answer would have this peer read for ever, and leave
+        all gaps to that."""
+        self._failed_turns -= 1
+        untried = any(one.peer not in self._tried for one in self.to_begin_with())
+        return untried or self._failed_turns <= 0
 
     @property
     def _wants_whole(self) -> bool:
@@ -505,7 +518,7 @@ class Reader:
         given it up as well, or be one that was out of reach. The longer in vain, the more seldom."""
         self._lost_turns -= 1
         if self._lost_turns <= 0 and self._wants_whole:
-            self._lost_pause = min(2 * self._lost_pause, _LOST_PAUSE_MAX)
+            self._lost_pause = min(2 * self._lost_pause, _PAUSE_MAX)
             self._lost_turns = self._lost_pause
             lacking = self._lacking()
             for member in self._members(self._topic):
@@ -756,7 +769,7 @@ class Reader:
         if self.stream.wants_past:
             self._want_given_up()
         self.take_early()
-        self._lost_turns = self._lost_pause = 1
+        self._lost_turns = self._lost_pause = self._failed_pause = 1
         self._ctx.counters["history_caught_up"] += 1
 
     def _want_given_up(self) -> None:
@@ -894,6 +907,8 @@ class Reader:
                 page = self._inbox.popleft()
                 self._take_page(page.message.blocks, page.source)
             self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
+            self._failed_turns = self._failed_pause
+            self._failed_pause = min(2 * self._failed_pause, _PAUSE_MAX)
             self._note_far(False)
             self._want_gaps_left()
 

@@ -246,10 +246,8 @@ class Kademlia:
             self.operations.provide_again(_DUE_AT_ONCE)
 
     def on_peer_lost(self, peer: PeerId) -> None:
-        """The peer cannot be reached: stop waiting for it, and neither ask nor name it for a
-        while."""
-        self.searches.lost.add(peer, self._ctx.now)
-        self.calls.on_peer_lost(peer)
+        """The peer cannot be reached."""
+        self.searches.on_peer_lost(peer)
 
     def on_peer_doubted(self, peer: PeerId) -> None:
         """The peer may be gone: lookups need not wait for it any longer."""

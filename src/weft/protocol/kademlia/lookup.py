@@ -543,6 +543,11 @@ class Searches:
         self._start_waiting()
         return True
 
+    def on_peer_lost(self, peer: PeerId) -> None:
+        """Wait no longer for the peer, and neither ask nor name it for a while."""
+        self.lost.add(peer, self._ctx.now)
+        self._calls.on_peer_lost(peer)
+
     def close(self) -> None:
         self._waiting.clear()
         self._waiting_upkeep.clear()

@@ -252,7 +252,7 @@ class Roots:
         """The peers that may be rendezvous, closest first: those that a lookup found, and the
         fellows heard from since the last cycle. A fellow may have answered the lookup too late, and
         a peer farther away would become a root in its place."""
-        cycle = self._trees.cycle
+        cycle = self._ctx.cycle
         present = {entry.contact.peer: entry.contact for entry in found}
         for peer, fellow in branch.fellows.items():
             if not is_overdue(fellow.heard_cycle, cycle):
@@ -278,13 +278,13 @@ class Roots:
             fellow = branch.take_fellow(sender)
             if message.subscribed:
                 branch.meet(sender)
-        fellow.hear(message, ctx.me.peer, self._trees.cycle)
+        fellow.hear(message, ctx.me.peer, self._ctx.cycle)
         if message.answer:
             ctx.send(sender, branch.sync(answer=False))
 
     def run_cycle(self, branch: Branch) -> bool:
         """Do what a rendezvous does every cycle; returns False if it serves no peer (any more)."""
-        ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._trees.cycle
+        ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._ctx.cycle
         branch.next_beat()
         for fellow in list(branch.fellows.values()):
             if is_cut_off(fellow.heard_cycle, cycle, settings.patience_cycles):
@@ -368,7 +368,7 @@ class Attachment:
         """Ask one peer, in one tree, for a place over a connection that is there anyway."""
         if any(attempt.sharing for attempt in self._going.values()):
             return
-        branches, cycle = list(self._trees.by_topic.values()), self._trees.cycle
+        branches, cycle = list(self._trees.by_topic.values()), self._ctx.cycle
         since = cycle - self._ctx.config.stan.period_max
         links = {branch.topic: branch.links() for branch in branches}
         for branch in branches:

@@ -156,7 +156,6 @@ class Branch(TopicPart):
         "_differs",
         "_seen_then",
         "_starved",
-        "_trees",
         "beat",
         "begun_cycle",
         "children",
@@ -178,10 +177,9 @@ class Branch(TopicPart):
         "watched",
     )
 
-    def __init__(self, ctx: Context, trees: Trees, topic: Topic, recent: Recent) -> None:
+    def __init__(self, ctx: Context, topic: Topic, recent: Recent) -> None:
         super().__init__(topic, recent)
         self._ctx = ctx
-        self._trees = trees
         self.location = tree_location(topic)
         self.fresh = False  # a subscriber that does not know yet what came before
         self.rendezvous = False
@@ -195,7 +193,7 @@ class Branch(TopicPart):
         self.family_heard = False
         self.beat = 0
         self.root_recent = 0  # fingerprint of what the root had seen then
-        self.heard_cycle = trees.cycle  # when the beat last changed
+        self.heard_cycle = ctx.cycle  # when the beat last changed
         self.begun_cycle = 0  # as a rendezvous
         self.idle_cycles = 0  # as a rendezvous that serves no peer
         self.unsettled = False  # a rendezvous, while the roots are not those that should be
@@ -216,7 +214,7 @@ class Branch(TopicPart):
         """Whether this peer's own way up is whole, as far as it has heard; else the members below a
         lost root would all join each other."""
         patience = self._ctx.config.pulsar.patience_cycles
-        whole = not is_cut_off(self.heard_cycle, self._trees.cycle, patience - 1)
+        whole = not is_cut_off(self.heard_cycle, self._ctx.cycle, patience - 1)
         return self.rendezvous or (self.parent is not None and whole)
 
     @property
@@ -276,7 +274,7 @@ class Branch(TopicPart):
             self.step_down()
         self.parent, self.parent_subscribed = parent, subscribed
         self.path = ()
-        self.heard_cycle = self._trees.cycle
+        self.heard_cycle = self._ctx.cycle
         self.family_heard = False
         self.settle()
 
@@ -305,7 +303,7 @@ class Branch(TopicPart):
         known (`Roots.run_cycle`): nothing is cut off meanwhile."""
         self.fresh = False
         self.rendezvous = True
-        self.begun_cycle = self.heard_cycle = self._trees.cycle
+        self.begun_cycle = self.heard_cycle = self._ctx.cycle
         self.idle_cycles = 0
         self.unsettled = self.unsettled or for_want
         self.path, self.siblings = (), ()
@@ -381,7 +379,7 @@ class Branch(TopicPart):
     def next_beat(self) -> None:
         """A root begins another beat."""
         self.beat += 1
-        self.heard_cycle = self._trees.cycle
+        self.heard_cycle = self._ctx.cycle
 
     def count_idle(self, idle: bool) -> int:
         """How many cycles in a row a root has served no peer."""
@@ -430,7 +428,7 @@ class Branch(TopicPart):
         path = tuple(takewhile(lambda one: one.peer != me, message.path))
         roots = tuple(message.rendezvous)
         changed = (message.beat, path, roots) != (self.beat, self.path, self.roots)
-        heard_cycle = self._trees.cycle - message.age
+        heard_cycle = self._ctx.cycle - message.age
         if self.family_heard:
             heard_cycle = max(self.heard_cycle, heard_cycle)
         self.heard_cycle = heard_cycle
@@ -468,7 +466,7 @@ class Branch(TopicPart):
             message = TreeFamily(
                 self.topic,
                 self.beat,
-                min(max(0, self._trees.cycle - self.heard_cycle), AGE_MAX),
+                min(max(0, self._ctx.cycle - self.heard_cycle), AGE_MAX),
                 self.subscribed,
                 above[:PATH_WIRE_MAX],
                 roots[:FAMILY_MAX],
@@ -494,18 +492,13 @@ class Branch(TopicPart):
 
 
 class Trees(Subscriptions[Branch]):
-    """The trees of one peer, and its cycles."""
+    """The trees of one peer."""
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx, self._plant)
-        self.cycle = 0
 
     def _plant(self, topic: Topic, recent: Recent, scheme: Scheme | None) -> Branch:
-        return Branch(self._ctx, self, topic, recent)
-
-    def on_cycle(self, cycle: int) -> None:
-        """A cycle begins, by which beats and silence are measured."""
-        self.cycle = cycle
+        return Branch(self._ctx, topic, recent)
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -190,7 +190,6 @@ class Pulsar(Routing):
         self._attachment.on_peer_doubted(peer)
 
     def run_cycle(self, cycle: int, due: Due) -> None:
-        self.trees.on_cycle(cycle)
         for branch in list(self.trees.by_topic.values()):
             branch.recent.purge(self._ctx.now)
             if branch.rendezvous:
@@ -216,7 +215,7 @@ class Pulsar(Routing):
 
     def _watch_parent(self, branch: Branch, parent: Contact) -> None:
         """Ask the parent for an overdue beat; join anew if none has come for long."""
-        cycle, patience = self.trees.cycle, self._ctx.config.pulsar.patience_cycles
+        cycle, patience = self._ctx.cycle, self._ctx.config.pulsar.patience_cycles
         if is_cut_off(branch.heard_cycle, cycle, patience):
             self._ctx.counters["trees_cut_off"] += 1
             self._attachment.rejoin(branch)
@@ -240,7 +239,7 @@ class Pulsar(Routing):
         if branch is None or branch.subscribers():
             return False
         if branch.rendezvous:
-            return self.trees.cycle > branch.begun_cycle
+            return self._ctx.cycle > branch.begun_cycle
         return branch.parent is not None and branch.family_heard
 
     def links(self) -> dict[Topic, list[PeerId]]:

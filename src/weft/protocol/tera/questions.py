@@ -36,6 +36,7 @@ from weft.protocol.context import Context
 from weft.protocol.quota import Quota
 from weft.protocol.recent import Recent
 from weft.protocol.wire import LIST_MAX, Message, Span, Spans
+from weft.rules import tree as rules
 
 
 class Overdue(Message, frozen=True, tag=36):
@@ -174,11 +175,10 @@ class Questions:
                 found.append(event)
         return found
 
-    def is_first(self, event: EventKey) -> bool:
-        """Whether this member is the one to mend the tree for an event that comes over no link.
-        Two neighbours find that out at the same time: the smaller id goes first."""
+    def is_mender(self, event: EventKey) -> bool:
+        """Whether this member is the one to mend the tree for an event that comes over no link."""
         question = self._find(event)
-        return question is None or all(self._ctx.me.peer < peer for peer in question.told)
+        return question is None or rules.mends(self._ctx.me.peer, question.told)
 
     # --- what becomes of them ---------------------------------------------------------------------
 

@@ -209,12 +209,10 @@ class TopicState(TopicPart):
             self._silence.hear(sender.peer)
             return
         self._hear_of(sender.peer, (run,))
-        if taken is Taken.REFUSED and self.tree is not None:
-            self.tree.give_up(run)
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
-            if self.tree is not None:
-                self.tree.on_duplicate(sender, run)
+        if self.tree is not None:
+            self.tree.on_no_news(sender, run, taken)
 
     def _hear_of(self, peer: PeerId, named: Iterable[Run | Span]) -> None:
         """A neighbour pushed or announced these. They count as its contribution if one of them came

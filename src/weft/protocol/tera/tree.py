@@ -73,7 +73,7 @@ from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.defence import Silence
-from weft.protocol.delivery import GRAFT, PRUNE
+from weft.protocol.delivery import GRAFT, PRUNE, Taken
 from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
@@ -311,7 +311,15 @@ class Tree:
         if self.eager or self.lazy:
             self._announce_later(run, self._announce_all)
 
-    def on_duplicate(self, sender: Contact, run: Run) -> None:
+    def on_no_news(self, sender: Contact, run: Run, taken: Taken) -> None:
+        """A run came over a link and was not taken. After a refusal nothing more is awaited of that
+        life of the publisher, whose further events would be refused, too."""
+        if taken is Taken.REFUSED:
+            self._awaited.pop((run.publisher, run.incarnation), None)
+        elif taken in (Taken.COPY, Taken.OLD):
+            self._on_duplicate(sender, run)
+
+    def _on_duplicate(self, sender: Contact, run: Run) -> None:
         """A second copy came over a link: if it shapes the tree, the link is not in the tree."""
         if self._doubted.pop(sender.peer, None) is not None:  # it was only slow
             usual_ms = self._ctx.config.dissemination.graft_timeout_ms
@@ -454,7 +462,7 @@ class Tree:
             if awaited is None or not spans or spans[0].first > event[2]:
                 self._questions.deny(event)
             elif not awaited.asked:
-                if self._questions.is_first(event):
+                if self._questions.is_mender(event):
                     self._ask_announcer(awaited, spans, asked)
                     awaited.due = self._ctx.now + self._retry_ms(awaited)
                 else:
@@ -756,8 +764,8 @@ class Tree:
         return contact
 
     def _first_announcer(self, announcers: Iterable[Contact]) -> Contact:
-        broken = self._silence.broken_promises
-        return min(announcers, key=lambda one: (broken(one.peer), one.peer not in self.eager))
+        rank, broken = rules.announcer_rank, self._silence.broken_promises
+        return min(announcers, key=lambda one: rank(broken(one.peer), one.peer in self.eager))
 
     def _ask_announcer(self, awaited: _Awaited, spans: list[Span], asked: _Asked) -> None:
         """Note what the next announcer is asked for: with what others have published, in one graft
@@ -799,10 +807,6 @@ class Tree:
         if any(feed.peer == peer for feed in self._feeds.values()):
             for contact in [one for other, one in self.lazy.items() if other != peer]:
                 self._graft(contact, [])
-
-    def give_up(self, run: Run) -> None:
-        """Announced events came and were refused: further events of that life would be, too."""
-        self._awaited.pop((run.publisher, run.incarnation), None)
 
     def _note_arrival(self, run: Run, source: PeerId | None) -> None:
         """Some events came of a publisher of which more may have been announced."""

@@ -149,8 +149,8 @@ class Initiator(Layer):
 
     def on_invite(self, sender: Contact, message: Invite) -> None:
         role = self._roles.by_topic.get(message.topic)
-        if role is not None and role.wanted:
-            role.invite(sender, message.operation, self._ctx.now + self._config.lease_ms)
+        until = self._ctx.now + self._config.lease_ms
+        if role is not None and role.invite(sender, message.operation, until):
             self._follow_invitation(role)
 
     def on_rejoin(self, sender: Contact, message: Rejoin) -> None:
@@ -528,7 +528,7 @@ class Responder(Layer):
         else:
             verdict, hints = self._judge(role, role.forwarder, sender, message)
             if verdict == ACCEPTED:
-                self._accept(role, role.forwarder, sender, message)
+                self._accept(role, role.forwarder, sender, message.operation)
                 hints = role.forwarder.gates(self._config.alternatives_max)
             else:
                 self._ctx.counters["topic_dht_aborts"] += 1
@@ -572,8 +572,9 @@ class Responder(Layer):
     def _judge(
         self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest
     ) -> tuple[int, list[Contact]]:
-        """Does the operation's assumption hold, and may it begin?"""
-        operation = message.operation
+        """Does the operation's assumption hold, and may it begin? Then it gets the lock that it
+        needs."""
+        operation, now = message.operation, self._ctx.now
         if operation != REPLACE or self._ctx.config.defence.claims:
             closer = forwarder.closer(sender.peer)
             if closer is not None:
@@ -590,21 +591,18 @@ class Responder(Layer):
             unfair = rules.is_unfair(mine, theirs) or rules.relieves(theirs, mine)
             if self._config.everybody_forwards or not unfair:
                 return ABORTED, []
-        if role.is_locked_for(sender.peer, message.request):
-            return ACCEPTED, []  # the same again
-        return (BUSY, []) if role.is_busy(self._ctx.now) else (ACCEPTED, [])
+        if operation in (SPLIT, REPLACE):
+            lease_ms = self._config.lease_ms
+            begins = role.lock_for(sender.peer, message.request, operation, now, lease_ms)
+        else:
+            begins = role.admits(sender.peer, message.request, now)
+        return (ACCEPTED if begins else BUSY), []
 
-    def _accept(
-        self, role: Role, forwarder: Forwarder, sender: Contact, message: RoleRequest
-    ) -> None:
-        operation = message.operation
+    def _accept(self, role: Role, forwarder: Forwarder, sender: Contact, operation: int) -> None:
         if operation in (JOIN, MAKECHILD):
             if operation == MAKECHILD:
                 forwarder.place.table.remove(location(role.topic, sender.peer))
             forwarder.adopt(sender, self._ctx.now)
-        elif operation in (SPLIT, REPLACE):
-            until = self._ctx.now + self._config.lease_ms
-            role.lock_for(sender.peer, message.request, operation, until)
 
     def _answer(
         self,

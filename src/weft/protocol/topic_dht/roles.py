@@ -319,9 +319,13 @@ class Child(Struct):
         """A forwarder has said in this round that it is the parent."""
         self.updated = True
 
-    def seek(self, forwarder: PeerId) -> None:
-        """This peer's own lookup has led to a forwarder."""
-        self.sought = forwarder
+    def choose_parent(self, found: Sequence[Contact]) -> Contact | None:
+        """This peer's own lookup has found these forwarders, the closest first: the one to be asked
+        to be the parent, from which an answer is expected then."""
+        if not found:
+            return None
+        self.sought = found[0].peer
+        return found[0]
 
     def expects(self, forwarder: PeerId) -> bool:
         """Whether a forwarder is, or was just asked to be, the parent."""
@@ -479,8 +483,12 @@ class Role(Struct):
         if (asker, request) not in self.acks and len(self.acks) < _OWED_MAX:
             self.acks.append((asker, request))
 
-    def invite(self, sender: Contact, operation: int, until_ms: Millis) -> None:
-        self.invitation = Invitation(sender, operation, until_ms)
+    def invite(self, sender: Contact, operation: int, until_ms: Millis) -> bool:
+        """This peer is asked to initiate an operation; False if its user does not want the topic
+        (any more), so that it need not."""
+        if self.wanted:
+            self.invitation = Invitation(sender, operation, until_ms)
+        return self.wanted
 
     def take_invitation(self, now: Millis) -> Invitation | None:
         """The invitation, which is spent by this; none while other operations are under way and
@@ -493,15 +501,27 @@ class Role(Struct):
 
     # --- others' operations -----------------------------------------------------------------------
 
-    def lock_for(self, peer: PeerId, request: int, operation: int, until_ms: Millis) -> None:
-        self.lock = Lock(peer, request, operation, until_ms)
+    def admits(self, peer: PeerId, request: int, now: Millis) -> bool:
+        """Whether another peer's operation may begin. One that has the lock may: it is asked for
+        again."""
+        return self._is_locked_for(peer, request) or not self.is_busy(now)
 
-    def is_locked_for(self, peer: PeerId, request: int) -> bool:
+    def lock_for(
+        self, peer: PeerId, request: int, operation: int, now: Millis, lease_ms: Millis
+    ) -> bool:
+        """Begin another peer's operation, if it may: others wait for its end, or for that of its
+        lease."""
+        if not self.admits(peer, request, now):
+            return False
+        self.lock = Lock(peer, request, operation, now + lease_ms)
+        return True
+
+    def _is_locked_for(self, peer: PeerId, request: int) -> bool:
         return self.lock is not None and (self.lock.peer, self.lock.request) == (peer, request)
 
     def unlock(self, peer: PeerId, request: int) -> Lock | None:
         """The initiator closes its operation; returns None if another one has the lock."""
-        if not self.is_locked_for(peer, request):
+        if not self._is_locked_for(peer, request):
             return None
         lock, self.lock = self.lock, None
         return lock

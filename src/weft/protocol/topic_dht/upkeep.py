@@ -218,9 +218,9 @@ class Stabilisation(Layer):
         """Look for the closest forwarder; a `claimant` is asked as well."""
 
         def found(entries: list[Entry]) -> None:
-            if entries:
-                child.seek(entries[0].contact.peer)
-                self._send(entries[0].contact, IsParent(role.topic, self._roles.me))
+            chosen = child.choose_parent([entry.contact for entry in entries])
+            if chosen is not None:
+                self._send(chosen, IsParent(role.topic, self._roles.me))
             elif role.orphan(child, self._ctx.now - self._config.silence_ms):
                 self._initiator.settle_down(role)
 

@@ -230,14 +230,13 @@ def check_in_order(record: Record) -> list[str]:
 # --- what was answered ----------------------------------------------------------------------------
 
 
-def check_answers(record: Record, healed_ms: int, patience_ms: int) -> list[str]:
+def check_answers(record: Record, healed_ms: int, last_ms: int) -> list[str]:
     """Every publish ends in one final answer, every subscribe in an overlay; and once the
     network has healed, an event for a topic with subscribers finds them.
 
-    `healed_ms` is when that may be expected; a peer that acts less than `patience_ms` before the
-    end of the run is not judged.
+    `healed_ms` is when that may be expected; what a peer did later than `last_ms` had too little
+    time before the end of the run, and is not judged.
     """
-    last_ms = record.end_ms - patience_ms
     running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
     violations = [
         f"peer {stay.peer} subscribed to {stay.topic} at {stay.start_ms} ms "

@@ -114,8 +114,12 @@ def check(
 
 def check_world(world: World, config: Config) -> list[str]:
     """All live peers of a world that route by the topic-aware DHT, and what their users want."""
-    wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
+    wanted = _subscribed(world)
     return check(topic_dhts(world), wanted, config.topic_dht.k).all
+
+
+def _subscribed(world: World) -> dict[PeerId, list[Topic]]:
+    return {node.contact.peer: list(world.record.topics_of(node.index)) for node in world.nodes}
 
 
 def captured(
@@ -133,7 +137,7 @@ def captured(
 def captured_in(world: World) -> frozenset[Topic]:
     """Topics whose honest members are all children of hostile peers. No member can get an event
     there that these keep back: children know only their parent, and other forwarders."""
-    wanted = {node.contact.peer: list(node.stays) for node in world.nodes}
+    wanted = _subscribed(world)
     there = [node for node in world.nodes if node.machine is not None]
     hostile = {node.contact.peer for node in there if not isinstance(node.machine, Peer)}
     return captured(seats_of(topic_dhts(world), wanted), hostile)
