@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-import libipld
-
 from weft.documents.refusal import Reason, Refused
 from weft.ids import Cid
 
@@ -91,6 +89,8 @@ def scalar(value: Scalar) -> bytes:
 
 def read(block: bytes) -> object:
     """The document in a block. Links come as plain bytes; only writing tells them from others."""
+    import libipld  # noqa: PLC0415  (0.3 MB, and a peer without a store reads no document)
+
     try:
         document: object = libipld.decode_dag_cbor(block)
     except (ValueError, RecursionError) as error:

@@ -47,7 +47,6 @@ from weft.net.arguments import (
     topics_in,
 )
 from weft.net.config import Config
-from weft.net.consumer import Consumer, Past
 from weft.net.dht import Dht
 from weft.net.errors import NotConfirmed, UsageError, seconds_in, usable
 from weft.net.history import History, Owned
@@ -56,23 +55,22 @@ from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
 from weft.net.receipt import CONFIRM, Became, Confirm, Receipt
 from weft.net.runtime import Runtime
-from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription, event_in
+from weft.net.subscription import ON_LOSS, Callback, Decode, OnLoss, Subscription
 from weft.net.tls import Credentials
 from weft.protocol import seam
 from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
-from weft.store.cursor import check_position
-from weft.store.durable import Durable
 from weft.store.interface import Store
-from weft.store.memory import MemoryStore
 from weft.store.reader import Since
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.net.consumer import Consumer, Past
     from weft.net.tracer import Tracer
+    from weft.store.durable import Durable
 
 P = ParamSpec("P")
 
@@ -204,7 +202,7 @@ class Peer:
             )
             machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
             life = Life(me, lambda: machine.isolated, machine.newest_version)
-            durable = Durable(kept) if kept is not None else None
+            durable = _durable(kept) if kept is not None else None
             runtime = Runtime(
                 machine, me, credentials, network, tracer, f"weft/{__version__}", durable, life
             )
@@ -327,7 +325,9 @@ class Peer:
         """
         parsed = self._consumable(topic, name, after)
         name = None if name is None else str.__str__(name)
-        return self._runtime.consume(parsed, self._past(parsed), name, after, self._decode)
+        past = self._past(parsed)
+        assert past is not None
+        return self._runtime.consume(parsed, past, name, after, self._decode)
 
     async def reset_consumer(self, topic: str, name: str, *, after: str | None = None) -> None:
         """Make the next consumer of this name begin at `after`, wherever its place was: "now", or a
@@ -349,14 +349,18 @@ class Peer:
         if not isinstance(topic, str):
             raise UsageError(f"a consumer reads one topic, a text, not {topic!r:.60}; make several")
         parsed = usable(parse_plain_topic, topic)
+        from weft.store.cursor import check_position  # noqa: PLC0415
+
         check_position(after, parsed)  # also where a name's place counts in place of it
         return parsed
 
-    def _past(self, topic: Topic) -> Past:
+    def _past(self, topic: Topic) -> Past | None:
         """How reading a topic's past from other members goes, for subscriptions and consumers."""
         history = self._machine.history
         if history is None:
-            return Past(lambda: True, lambda: False)
+            return None
+        from weft.net.consumer import Past  # noqa: PLC0415
+
         return Past(
             partial(history.has_past, topic),
             partial(history.reads_past, topic),
@@ -387,6 +391,8 @@ class Peer:
             raise UsageError(f"since: {error}; or 'beginning', or a datetime") from error
         block = self._machine.history.server.block(cid)
         if block is not None:
+            from weft.net.consumer import event_in  # noqa: PLC0415
+
             event_in(block, topic)  # of this topic, or an error
         return cid
 
@@ -736,6 +742,12 @@ def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
     return wrap({str.__str__(name): str.__str__(given[name]) for name in given}, payload)
 
 
+def _durable(kept: Store) -> Durable:
+    from weft.store.durable import Durable  # noqa: PLC0415
+
+    return Durable(kept)
+
+
 def _tracer(me: PeerId, path: Path) -> Tracer:
     from weft.net.tracer import Tracer  # noqa: PLC0415  (it loads the messages of all rooms)
 
@@ -745,6 +757,8 @@ def _tracer(me: PeerId, path: Path) -> Tracer:
 def _store(store: Store | FileName | None) -> Store | None:
     """The store that events are kept in."""
     if store == ":memory:":  # SQLite's name for it
+        from weft.store.memory import MemoryStore  # noqa: PLC0415
+
         return MemoryStore(secrets.token_bytes(16))
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")

@@ -28,7 +28,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import finalize
 
-from weft.documents.descriptor import SealedEvent, handed_out
+from weft.documents.descriptor import SealedEvent, handed_out, open_event
+from weft.documents.refusal import Refused
 from weft.ids import Cid, Topic
 from weft.net.config import Network
 from weft.net.errors import ClosedError, UsageError
@@ -471,3 +472,15 @@ class Consumer:
     def over(self) -> bool:
         """Whether another consumer may take this one's name: this one is closed, or has failed."""
         return self.closed or self._failed
+
+
+def event_in(block: bytes, topic: Topic) -> SealedEvent:
+    """The event in a block that a user named by its CID to read on from; `PositionError` if that
+    is no event of the topic."""
+    try:
+        event = open_event(block)
+    except Refused as refused:
+        raise PositionError(f"since: that CID is no event's: {refused}") from refused
+    if event.topic != topic:
+        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
+    return event

@@ -45,7 +45,6 @@ from weft.protocol import seam
 from weft.protocol.peer import Peer as Machine
 from weft.rules.hierarchy import root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
-from weft.store import car
 from weft.store.interface import Store
 from weft.store.reader import Since, read_all, read_through
 
@@ -294,6 +293,8 @@ class History:
         if isinstance(file, PathLike):
             with open(file, "wb") as opened:
                 return self.export(topic, opened, since)
+        from weft.store import car  # noqa: PLC0415
+
         return sum(
             file.write(piece) for piece in car.export(self.store, usable(parse_topic, topic), since)
         )

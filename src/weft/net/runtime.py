@@ -39,7 +39,6 @@ from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion, Window
 from weft.net.connection import Connection
-from weft.net.consumer import Acknowledge, Consumer, Past, Unqueued, past_read
 from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
 from weft.net.life import Life
 from weft.net.listener import Acceptor
@@ -55,20 +54,21 @@ from weft.net.receipt import (
     Sent,
     give,
 )
-from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions, event_in
+from weft.net.subscription import Decode, OnLoss, Subscription, Subscriptions
 from weft.net.timers import now_ms, shared_timers
 from weft.net.tls import Credentials
 from weft.protocol import seam
 from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.cursor import NOW, After, Cursor, PositionUnknown
-from weft.store.durable import Durable
 from weft.store.interface import Batch, Outcome, StoreError
 from weft.store.reader import Since
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what only peers with a store need is loaded by them
+    from weft.net.consumer import Acknowledge, Consumer, Past, Unqueued
     from weft.net.tracer import Tracer
+    from weft.store.cursor import After
+    from weft.store.durable import Durable
 
 log = logging.getLogger("weft.net")
 
@@ -579,6 +579,9 @@ class Runtime:
         self, topic: Topic, since: Since, past: Past, subscription: Subscription
     ) -> SealedEvent:
         """Get an event that is not in the store from members, and wait for the past after it."""
+        from weft.net.consumer import event_in, past_read  # noqa: PLC0415
+        from weft.store.cursor import PositionUnknown  # noqa: PLC0415
+
         assert isinstance(since, bytes) and self._durable is not None
         cid = Cid(since)
         await subscription
@@ -633,6 +636,8 @@ class Runtime:
         after: After,
         decode: Decode | None = None,
     ) -> Consumer:
+        from weft.net.consumer import Consumer, Unqueued  # noqa: PLC0415
+
         self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name) if name is not None else None
@@ -659,6 +664,8 @@ class Runtime:
 
     async def reset_consumer(self, topic: Topic, name: str, after: After) -> None:
         """Set the place of a name that is not in use, on disk."""
+        from weft.store.cursor import NOW, Cursor, PositionUnknown  # noqa: PLC0415
+
         self.check_open()
         assert self._durable is not None
         before = self._ended(topic, name)

@@ -44,9 +44,8 @@ from msgspec import Struct
 
 from weft.bounded import BoundedDict
 from weft.documents.dag import position
-from weft.documents.descriptor import SealedEvent, handed_out, open_event
+from weft.documents.descriptor import SealedEvent, handed_out
 from weft.documents.headers import in_metadata, payloads_in, unwrap
-from weft.documents.refusal import Refused
 from weft.documents.run import Run
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
@@ -59,7 +58,6 @@ from weft.net.timers import Timers, Turns, now_ms
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
 from weft.rules.hierarchy import claimed_origin
-from weft.store.cursor import PositionError
 from weft.store.interface import NotHeld, Store, StoreError
 from weft.store.reader import Reader, Since
 
@@ -735,15 +733,3 @@ class Subscriptions:
             for subscription in subscriptions:
                 subscription.end()
         self._by_topic.clear()
-
-
-def event_in(block: bytes, topic: Topic) -> SealedEvent:
-    """The event in a block that a user named by its CID to read on from; `PositionError` if that
-    is no event of the topic."""
-    try:
-        event = open_event(block)
-    except Refused as refused:
-        raise PositionError(f"since: that CID is no event's: {refused}") from refused
-    if event.topic != topic:
-        raise PositionError(f"since: that event is one of {event.topic}, not of {topic}")
-    return event
