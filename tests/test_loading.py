@@ -37,6 +37,20 @@ def test_a_peer_without_files_does_not_load_what_reads_them() -> None:
     assert say("[one for one in ('pathlib', 'sqlite3', 'tomllib') if one in sys.modules]") == []
 
 
-def test_a_peer_does_not_load_the_rooms_that_it_is_without() -> None:
-    rooms = "('history.history', 'kademlia.kademlia', 'pulsar.pulsar', 'topic_dht.topic_dht')"
-    assert say(f"[one for one in {rooms} if 'weft.protocol.' + one in sys.modules]") == []
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("weft.protocol.history.history", "weft.protocol.kademlia.kademlia"),
+        *("weft.protocol.pulsar.pulsar", "weft.protocol.topic_dht.topic_dht"),
+        *("weft.net.consumer", "weft.net.tracer", "weft.store.car", "weft.store.cursor", "libipld"),
+    ],
+)
+def test_a_peer_does_not_load_what_it_is_without(module: str) -> None:
+    """A peer as it comes has no DHT, no store, no trace and no routing but TERA."""
+    assert say(f"{module!r} in sys.modules") is False
+
+
+def test_a_room_is_loaded_with_the_first_message_of_its_own() -> None:
+    module = "weft.protocol.pulsar.branch"
+    leave = "from weft.net import codec; left = codec.decode(bytes((0x92, 73, 0xA2)) + b'/t')"
+    assert say(f"[type(left).__name__, {module!r} in sys.modules]", leave) == ["TreeLeave", True]

@@ -193,7 +193,7 @@ class Peer:
             incarnation = identity.next_incarnation()
             credentials = Credentials(identity)
             me = Contact(identity.peer, address)
-            tracer = _tracer(identity.peer, traced) if traced is not None else None
+            tracer = _open_trace(identity.peer, traced) if traced is not None else None
             if tracer is not None:
                 undo.callback(tracer.close)
             history = dataclasses.replace(config.protocol.history, enabled=kept is not None)
@@ -202,7 +202,7 @@ class Peer:
             )
             machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
             life = Life(me, lambda: machine.isolated, machine.newest_version)
-            durable = _durable(kept) if kept is not None else None
+            durable = _open_durable(kept) if kept is not None else None
             runtime = Runtime(
                 machine, me, credentials, network, tracer, f"weft/{__version__}", durable, life
             )
@@ -742,13 +742,13 @@ def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:
     return wrap({str.__str__(name): str.__str__(given[name]) for name in given}, payload)
 
 
-def _durable(kept: Store) -> Durable:
+def _open_durable(kept: Store) -> Durable:
     from weft.store.durable import Durable  # noqa: PLC0415
 
     return Durable(kept)
 
 
-def _tracer(me: PeerId, path: Path) -> Tracer:
+def _open_trace(me: PeerId, path: Path) -> Tracer:
     from weft.net.tracer import Tracer  # noqa: PLC0415  (it loads the messages of all rooms)
 
     return Tracer(me, path)

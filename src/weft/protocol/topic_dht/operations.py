@@ -20,8 +20,8 @@ one, or has too many children. Every operation that changes the set of forwarder
 `become_forwarder` and `step_down`. Children are never handed over: they are told to look for their
 closest forwarder again and join it, as the paper's leave does (Lemma 4.4).
 
-Where everybody shall forward (`Config.everybody_forwards`) there are no children to be moved, so a
-subscriber takes its location at once, without a split (Corollary 4.1).
+Where everybody shall forward (`TopicDht.everybody_forwards`) there are no children to be moved, so
+a subscriber takes its location at once, without a split (Corollary 4.1).
 
 Deviation: a forwarder that is replaced for fairness' sake stays subscribed, so it becomes a child;
 by the letter of the paper's replace it would be neither, against its own Lemma 4.2.

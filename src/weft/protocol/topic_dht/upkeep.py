@@ -18,9 +18,9 @@ for some periods; a child stays with a parent that was confirmed in this period 
 farther away claims it, since that one was found by a lookup that missed the parent; a child that
 is claimed by a forwarder which it did not find itself looks its closest one up before it believes
 that (`defence.claims`); and a child takes the place of a parent that does more than its
-share (`rules/roles.py` `relieves`). Where groups are packed (`Config.packs`), a forwarder stops if
-those around it have room for its children and itself (`retires`): the paper has makechild for that,
-and no rule when.
+share (`rules/roles.py` `relieves`). Where groups are packed (`TopicDht.packs`), a forwarder stops
+if those around it have room for its children and itself (`retires`): the paper has makechild for
+that, and no rule when.
 
 Random members (`Samples`, Lemma 4.7): a member is drawn in two steps, a forwarder from a random
 region of the topic (`rules.Region`), then a seat with it, its own or a child's. An empty seat means
