@@ -745,8 +745,8 @@ class History(Delivery):
             told = stream.told()
             recent = self._recent(stream.topic)
             signed = recent.seen() if recent is not None else []
-            proofs = [one for one in signed if one.sealed][:SEEN_MAX]
-            tips = stream.seen.tips(proofs)
+            proofs = stream.proofs_told(one for one in signed if one.sealed)
+            tips = stream.tips_told(proofs)
         if answer:
             found.note_asked(to.peer)
         words = Heads(stream.topic, heads, answer, sequence, version, told, True, proofs, tips)
