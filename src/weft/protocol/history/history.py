@@ -58,7 +58,7 @@ from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader
 from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Keep, Storage
-from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Streams
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
