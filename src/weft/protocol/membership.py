@@ -451,7 +451,9 @@ class Cyclon:
         self._sampler.forget(peer)
         self._waiting.pop(peer, None)
         ticks = [tick for tick, asked in self._asked.items() if asked.contact.peer == peer]
-        was_asked = any([self._asked.pop(tick).known for tick in ticks])
+        was_asked = any(self._asked[tick].known for tick in ticks)
+        for tick in ticks:
+            del self._asked[tick]
         if peer not in self.peers:
             return was_asked
         rules.take_out(self.peers, self.ages, self.peers.index(peer))

@@ -325,8 +325,8 @@ def test_silent_members_cost_a_reader_one_question_each() -> None:
 
 @pytest.mark.parametrize("lies", ["lowest", "on a branch"])
 def test_what_was_given_up_behind_a_cut_comes_after_it(lies: str) -> None:
-    """A publisher shows an event's parent to one side alone; the other gives it up. The sides' heads
-    are the same then, or those of the other side name more, if what was given up had parents."""
+    """A publisher shows an event's parent to one side alone; the other gives it up. The heads of
+    both sides are the same then, or differ where what was given up had parents."""
     town = Town(6, give_up_ms=20_000, retry_ms=2_000)
     town.subscribe(0, 1, 2, 3, since="beginning")
     town.run(20_000)

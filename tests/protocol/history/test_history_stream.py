@@ -223,6 +223,30 @@ def test_a_fast_clock_changes_nothing_where_the_latest_event_is_the_proof() -> N
     assert handed_now(town) == []
 
 
+def test_a_proof_counts_though_the_member_that_named_it_is_lost() -> None:
+    """Campaign seed 249344396055504: others brought it a second later, and it proved nothing."""
+    town = waiting()
+    one = sealed(1, created_ms=1 << 40)
+    two = sealed(2, one, created_ms=1 << 40)
+    three = sealed(1, two, by=8)
+    begin(town, three, Had(two.publisher, 1, 2), Had(three.publisher, 1, 1), tips=[two])
+    history(town, 1).on_peer_lost(history_kit.id_of(town, 0))
+    hear(town, one, two, three)
+    town.run(20_000)
+    assert handed(town) == []  # all of it lies before
+
+
+def test_a_newcomer_passes_on_the_proofs_that_it_was_shown() -> None:
+    """Of a crowd many begin with one that has just begun, and has no event yet."""
+    town = waiting()
+    one = sealed(1, by=7)
+    two = sealed(1, one, by=8)
+    begin(town, two, Had(one.publisher, 1, 1), Had(two.publisher, 1, 1), signed=[one])
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert (told.proofs, told.tips) == ([history_kit.stated(one)], [two.cid])
+
+
 def test_an_event_that_nobody_has_keeps_others_back_for_some_seconds() -> None:
     """A member that was asked claims to have had all there will ever be, and to have proof."""
     town = waiting()

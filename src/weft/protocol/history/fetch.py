@@ -51,7 +51,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import Position, position
+from weft.documents.dag import Position, Stream, position
 from weft.documents.descriptor import SealedEvent
 from weft.documents.refusal import Reason
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, cid_of
@@ -81,6 +81,10 @@ _GIVEN_UP_MAX = 4_096
 """guess: blocks remembered that were given up; a name of 36 bytes each."""
 _SOURCES_MAX = 8
 """guess: peers remembered that should have a block, since they named it; the latest stay."""
+_SOUGHT_MAX = 64
+"""guess: events of a topic that were given up and are sought again at a time."""
+_PAUSE_MAX = 64
+"""guess: turns between two rounds of questions, some ten minutes or more."""
 _PROVIDE = stream_of("history.provide")
 _PARTS = 1_000_000
 _LOOK_MS = 60_000
@@ -450,6 +454,96 @@ class Fetch:
                 want.providers.renew(contact.peer, contact)
             self._idle[cid] = None
             self._pump()
+
+
+# --- what was given up ----------------------------------------------------------------------------
+
+
+class Pause:
+    """So many turns of a topic until something is tried again: each time twice as many."""
+
+    __slots__ = ("_left", "_length")
+
+    def __init__(self) -> None:
+        self._length = 1
+        self._left = 1
+
+    def is_over(self) -> bool:
+        """A turn comes: whether enough of them have passed."""
+        self._left -= 1
+        return self._left <= 0
+
+    def lengthen(self) -> None:
+        """It was tried, perhaps in vain."""
+        self._length = min(2 * self._length, _PAUSE_MAX)
+        self._left = self._length
+
+    def end(self) -> None:
+        """There is reason to try at the next turn."""
+        self._length = self._left = 1
+
+
+class Losses:
+    """What a reader of a topic gave up of a past that it wants, and how it is sought again.
+
+    That was because no member had it for long, or lay before the place where this peer began. None
+    of it is final: after a cut a member may be back that has it, another one may have got it that
+    had given it up as well, a file may have been imported there. What comes so is stored, and not
+    handed out behind what follows it (`stream.py`).
+    """
+
+    __slots__ = ("_dag", "_fetch", "_library", "_members", "_pause", "_sought", "_topic")
+
+    def __init__(
+        self,
+        topic: Topic,
+        dag: Stream,
+        library: Store,
+        fetch: Fetch,
+        members: Callable[[Topic], list[Contact]],
+    ) -> None:
+        self._topic = topic
+        self._dag = dag
+        self._library = library
+        self._fetch = fetch
+        self._members = members
+        self._sought: list[Cid] = []  # since a reading came to its end
+        self._pause = Pause()
+
+    @property
+    def are_sought(self) -> bool:
+        """Whether something that was sought after a reading may still come."""
+        return any(cid in self._fetch or cid in self._dag.room for cid in self._sought)
+
+    def on_read(self) -> None:
+        """The past has been read from one member, perhaps not from its beginning; what was given up
+        may lie below, or on a branch that this member lacks: all are asked once."""
+        self._pause.end()
+        lacking = self._lacking()
+        # Those of an earlier reading may still be on their way.
+        self._sought = list(dict.fromkeys((*self._sought, *lacking)))[-_SOUGHT_MAX:]
+        self._ask_all(lacking)
+
+    def on_heads(self, member: Contact, heads: Collection[Cid]) -> None:
+        """A member tells heads that are all known here. Where they are fewer than this peer's own,
+        something follows the others there that was given up here."""
+        if heads and any(cid not in heads for cid in self._dag.heads):
+            self._fetch.want(self._topic, self._lacking(), member, hearsay=True)
+
+    def on_turn(self) -> None:
+        """The topic's turn, and nothing is being read: ask all, the longer in vain the rarer."""
+        if self._pause.is_over():
+            self._pause.lengthen()
+            self._ask_all(self._lacking())
+
+    def _lacking(self) -> list[Cid]:
+        """Events that were given up and have not come since, some of them."""
+        lost = self._library.lost(self._topic, _SOUGHT_MAX)
+        return [cid for cid in lost if not self._dag.knows(cid)]
+
+    def _ask_all(self, lacking: list[Cid]) -> None:
+        for member in self._members(self._topic):
+            self._fetch.want(self._topic, lacking, member, hearsay=True)
 
 
 # --- providers in the DHT -------------------------------------------------------------------------

@@ -58,7 +58,7 @@ from weft.protocol.history.ownership import Find, Members, Ownership, TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest, Reader
 from weft.protocol.history.server import Server
 from weft.protocol.history.storage import Storage
-from weft.protocol.history.stream import HEADS_MAX, SEEN_MAX, Head, Heads, Streams
+from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams
 from weft.protocol.history.versions import Versions
 from weft.protocol.history.wishes import SubTopicReply, SubTopicRequest, Wishes
 from weft.protocol.kademlia.kademlia import Kademlia
@@ -699,8 +699,8 @@ class History(Delivery):
             told = stream.told()
             recent = self._recent(stream.topic)
             signed = recent.seen() if recent is not None else []
-            proofs = [one for one in signed if one.sealed][:SEEN_MAX]
-            tips = stream.seen.tips(proofs)
+            proofs = stream.proofs_told(one for one in signed if one.sealed)
+            tips = stream.tips_told(proofs)
         if answer:
             found.note_asked(to.peer)
         words = Heads(stream.topic, heads, answer, sequence, version, told, True, proofs, tips)

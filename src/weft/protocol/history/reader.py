@@ -71,7 +71,7 @@ from weft.documents.descriptor import SealedEvent
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic
 from weft.protocol.context import Context, FarBehind
 from weft.protocol.history.blocks import Blocks
-from weft.protocol.history.fetch import Fetch, RoundTrip
+from weft.protocol.history.fetch import Fetch, Losses, Pause, RoundTrip
 from weft.protocol.history.ownership import Members
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, Taken, TopicStream
 from weft.protocol.seam import Millis
@@ -143,9 +143,6 @@ _ASKED_MEMBERS_MAX = 64
 """guess: members remembered as asked where to begin; three full views."""
 _GAPS_LEFT_MAX = 64
 """guess: gaps left to a reading, each remembered with the peer that may close it."""
-_PAUSE_MAX = 64
-"""guess: turns until what was given up is sought again, or a reading that failed is begun anew; some
-ten minutes or more."""
 _LOWEST = Cid(bytes(CID_BYTES))
 """Sorts before every CID: the beginning of a height."""
 
@@ -239,18 +236,15 @@ class Reader:
         "_begin_asks",
         "_ctx",
         "_failed_pause",
-        "_failed_turns",
         "_far",
         "_fetch",
         "_first_heads",
         "_gaps_left",
-        "_given_up",
         "_highest",
         "_inbox",
         "_keep_none",
         "_library",
-        "_lost_pause",
-        "_lost_turns",
+        "_losses",
         "_lowest_wanted",
         "_members",
         "_part",
@@ -310,11 +304,8 @@ class Reader:
         # --- the reading under way
         self._gaps_left: BoundedDict[Cid, Contact] = BoundedDict(_GAPS_LEFT_MAX)
         """Gaps that were left to the reading, and which peer brought what lies above them."""
-        self._given_up: list[Cid] = []  # where this peer began, and wanted since all is read
-        # What was given up is sought again after so many turns, and how many of these are left;
-        # and so is a reading begun anew that failed.
-        self._lost_pause = self._lost_turns = 1
-        self._failed_pause, self._failed_turns = 1, 0
+        self._failed_pause = Pause()  # until a reading that failed is begun anew
+        self._losses = Losses(topic, stream.dag, library, fetch, members)
         self._since: Since = "beginning"
         self._after: Position | None = None
         self._source: Contact | None = None
@@ -353,11 +344,8 @@ class Reader:
             return False
         if self.nobody_keeps:
             return True
-        room = self.stream.dag.room
-        if any(cid in self._fetch or cid in room for cid in self._given_up):
-            return False
-        failed = self._state is State.FAILED
-        return not failed and (self._past_to_read is None or not self._members(self._topic))
+        settled = self._state is not State.FAILED and not self._losses.are_sought
+        return settled and (self._past_to_read is None or not self._members(self._topic))
 
     def brings(self, height: int) -> bool:
         """Whether an event so high comes in a page sooner than it can be handed out."""
@@ -467,24 +455,11 @@ class Reader:
         far = max((head.height for head in unknown), default=0) - self._highest
         if far > self._ctx.config.history.walk_back_max:
             self._read(member, self._behind())
-        elif self.reading or self._past_to_read is not None:
-            return
-        elif unknown:
+        elif unknown and not self.reading and self._past_to_read is None:
             cids = [head.cid for head in unknown]
             self._fetch.want(self._topic, cids, member, hearsay=True)
-        elif self._wants_whole and self._has_more(heads):
-            self._fetch.want(self._topic, self._lacking(), member, hearsay=True)
-
-    def _has_more(self, heads: Sequence[Head]) -> bool:
-        """Whether a member, of which this peer knows all heads, seems to have events that this peer
-        gave up: what is a head here has one that follows it there."""
-        theirs = {head.cid for head in heads}
-        return bool(heads) and any(head.cid not in theirs for head in self.stream.heads())
-
-    def _lacking(self) -> list[Cid]:
-        """Events that this peer gave up and that have not come since, some of them."""
-        lost = self._library.lost(self._topic, _GAPS_LEFT_MAX)
-        return [cid for cid in lost if not self.stream.dag.knows(cid)]
+        elif not unknown and self._wants_whole:
+            self._losses.on_heads(member, {head.cid for head in heads})
 
     def on_turn(self, members: bool) -> None:
         """The topic's turn: with `members` to ask, begin anew what failed; go through what is
@@ -497,32 +472,20 @@ class Reader:
         self._take_proven()
         if not self.reading:
             self._fetch.want(self._topic, self.stream.dag.missing(), None)
-            self._seek_lost()
+            if self._wants_whole:
+                self._losses.on_turn()
 
     def _may_read_again(self) -> bool:
-        """Whether to begin a failed reading anew: there is a member that was not tried, or enough
-        turns have passed. Members that never answer would have this peer read for ever, and leave
-        all gaps to that."""
-        self._failed_turns -= 1
-        untried = any(one.peer not in self._tried for one in self.to_begin_with())
-        return untried or self._failed_turns <= 0
+        """Whether to begin a failed reading anew. Members that never answer would have this peer
+        read for ever, and leave all gaps to that."""
+        is_over = self._failed_pause.is_over()
+        return is_over or any(one.peer not in self._tried for one in self.to_begin_with())
 
     @property
     def _wants_whole(self) -> bool:
         """Whether the whole past was asked for, and has been read."""
-        wants_past = self.stream.wants_past and not self._lowest_wanted
-        return wants_past and self._past_to_read is None and not self.reading
-
-    def _seek_lost(self) -> None:
-        """Ask all members for what this peer gave up: after a cut a member may have got it that had
-        given it up as well, or be one that was out of reach. The longer in vain, the more seldom."""
-        self._lost_turns -= 1
-        if self._lost_turns <= 0 and self._wants_whole:
-            self._lost_pause = min(2 * self._lost_pause, _PAUSE_MAX)
-            self._lost_turns = self._lost_pause
-            lacking = self._lacking()
-            for member in self._members(self._topic):
-                self._fetch.want(self._topic, lacking, member, hearsay=True)
+        was_read = self._past_to_read is None and not self.reading
+        return was_read and self.stream.wants_past and not self._lowest_wanted
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -767,20 +730,10 @@ class Reader:
         self._fetch.want(self._topic, self.stream.dag.missing(), sender)
         self._want_gaps_left()
         if self.stream.wants_past:
-            self._want_given_up()
+            self._losses.on_read()
         self.take_early()
-        self._lost_turns = self._lost_pause = self._failed_pause = 1
+        self._failed_pause.end()
         self._ctx.counters["history_caught_up"] += 1
-
-    def _want_given_up(self) -> None:
-        """The past has been read from one member, perhaps not from its beginning. What this peer
-        gave up where it began, as it lay before that, may be below, or on a branch that this member
-        lacks: all are asked once."""
-        lacking = self._lacking()
-        # Those of an earlier reading may still be on their way.
-        self._given_up = list(dict.fromkeys((*self._given_up, *lacking)))[-_GAPS_LEFT_MAX:]
-        for member in self._members(self._topic):
-            self._fetch.want(self._topic, lacking, member, hearsay=True)
 
     def _want_gaps_left(self) -> None:
         """The reading is over: of the gaps that were left to it, those that stayed open are asked
@@ -907,8 +860,7 @@ class Reader:
                 page = self._inbox.popleft()
                 self._take_page(page.message.blocks, page.source)
             self._go(Step.NOBODY if self._reach == 0 else Step.NOBODY_BELOW)
-            self._failed_turns = self._failed_pause
-            self._failed_pause = min(2 * self._failed_pause, _PAUSE_MAX)
+            self._failed_pause.lengthen()
             self._note_far(False)
             self._want_gaps_left()
 

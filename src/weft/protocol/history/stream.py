@@ -223,6 +223,7 @@ class TopicStream:
         "_gaps",
         "_proven",
         "_proven_by",
+        "_shown",
         "baseline",
         "begun",
         "dag",
@@ -255,7 +256,8 @@ class TopicStream:
         self.begun = bool(stored.heads) or since is not None
         self.baseline: dict[Cid, None] = {}
         self.tips: dict[Cid, None] = {}  # that show how far what lies before the beginning goes
-        self._proven_by: Millis = 0  # what may lie before the beginning waits for these until then
+        self._shown: list[Statement] = []  # by the member that this peer began with
+        self._proven_by: Millis = 0  # what may lie before the beginning waits for tips until then
         self.seen = left.seen if left is not None else self._recall(library, stored.heads)
         self._gaps = dict.fromkeys(library.missing(topic))
         self._former: Seen | None = None  # what was had before this subscription
@@ -317,7 +319,18 @@ class TopicStream:
                 break  # a member that shows a forgery is not worth further verifications
             last = min(number, statement.last)
             proven.append(Had(statement.publisher, statement.incarnation, last))
+            self._shown.append(statement)
         return proven
+
+    def proofs_told(self, signed: Iterable[Statement]) -> list[Statement]:
+        """What publishers have signed of the numbers that a member which begins here is told: of
+        what came here (`signed`), and what this peer was shown itself when it began."""
+        latest: dict[tuple[PeerId, int], Statement] = {}
+        for one in (*self._shown, *signed):
+            before = latest.get((one.publisher, one.incarnation))
+            if before is None or before.last <= one.last:
+                latest[one.publisher, one.incarnation] = one
+        return list(latest.values())[-SEEN_MAX:]
 
     def prove(self, event: SealedEvent) -> bool:
         """An event that the member's word named has come, and proves its publisher's number;
@@ -330,6 +343,22 @@ class TopicStream:
         proven = [*began.proven, Had(*named)]
         self._begin_after(Beginning(began.until_ms, began.told, proven))
         return True
+
+    def on_given_up(self, cid: Cid, hearsay: bool) -> None:
+        """A block that would show where the beginning lies was sought in vain. The member that
+        named it may just be gone: if others bring it in time, it still proves its number."""
+        named = cid in self.baseline or cid in self.tips
+        self.baseline.pop(cid, None)
+        self.tips.pop(cid, None)
+        if named and hearsay and self._ctx.now < self._proven_by:
+            self.tips[cid] = None
+
+    def tips_told(self, signed: Iterable[Statement]) -> list[Cid]:
+        """The events by which a member that begins here can have the word on its beginning proven;
+        with those that prove this peer's own, while it waits for them."""
+        awaits = self._ctx.now < self._proven_by
+        awaited = [*self.baseline, *self.tips] if awaits else []
+        return list(dict.fromkeys((*self.seen.tips(signed), *awaited)))[:TIPS_MAX]
 
     def awaits_proof(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning by a bare word that may still be proven."""
@@ -745,8 +774,7 @@ class Streams:
         state = self.topics.get(topic)
         if state is None:
             return
-        state.baseline.pop(cid, None)
-        state.tips.pop(cid, None)
+        state.on_given_up(cid, hearsay)
         if state.dag.awaits(cid):
             self.give_up(state, (cid,))
         elif not hearsay:  # the parent of an event that was stored in an earlier life
