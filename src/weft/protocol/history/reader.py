@@ -34,8 +34,7 @@ fork lies far below. It is read from `REACH` below its lowest known event. If an
 page lacks a parent, that was too high: reading begins anew from twice as far below, and so on. A
 first page without gaps proves nothing of other branches: one may have ended below that place, and
 be joined only further up, by an event that lacks a parent then. So if on the way up more events
-lack parents than may wait, reading begins further down once more. A reading that began at the very
-bottom goes on to its end, so every reading ends.
+lack parents than may wait, reading begins further down again; from the bottom it goes to the end.
 
 **Which member is believed.** A member may say that it has pruned what was asked for. Then others
 are asked first whether they have more, and only if none has, that member's part is read. Each page
