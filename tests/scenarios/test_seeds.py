@@ -346,3 +346,16 @@ def test_what_was_published_just_before_a_long_cut_comes_in_its_order(
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_a_publisher_that_leaves_goes_on_behind_its_latest_events() -> None:
+    """These were not stored yet, so the next one followed an earlier one."""
+    settings = ScenarioSettings(
+        160_851_303_296_717,
+        *(4, 1, 198, "forward-treecast", "topic-dht"),
+        history=True,
+        hierarchy=True,
+        disasters=("slow-peers",),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

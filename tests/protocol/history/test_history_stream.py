@@ -16,6 +16,7 @@ from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
 from weft.protocol.wire import Payload
 from weft.sim.network import Conditions
+from weft.store.reader import read_all
 
 EVERYTHING = 1 << 62  # more than any publisher will publish
 
@@ -381,3 +382,24 @@ def test_publishers_remembered_are_bounded() -> None:
     for number in range(9):
         seen.add(Had(PeerId(cid_of(b"%d" % number)[:32]), 1, 1))
     assert len(seen.all()) == 4
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_what_is_published_after_leaving_follows_what_was_published_before(
+    comes_back: bool,
+) -> None:
+    """Campaign seed 160851303296717: the earlier event was not stored yet, and both were children
+    of the one before it; subscribers that had the later one first were not handed the earlier."""
+    town = Town(2)
+    town.subscribe(0)
+    town.run(20_000)
+    node = town.nodes[0]
+    town.world.publish(node, T, b"one", b"two")
+    town.world.unsubscribe(node, T)
+    if comes_back:
+        town.world.subscribe(node, T)
+    town.world.publish(node, T, b"three")
+    town.run(10_000)
+    assert node.store is not None
+    *_, two, three = read_all(node.store, T)
+    assert (two.payload, three.payload, three.parents) == (b"two", b"three", (two.cid,))

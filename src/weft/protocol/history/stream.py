@@ -545,7 +545,7 @@ class Streams:
             known.on_subscriber(since)
             return known
         left, outside = self._left.pop(topic, None), self.outside.pop(topic, None)
-        under_way = self._storage.under_way(topic)
+        under_way = self._under_way(topic)
         state = TopicStream(self._ctx, topic, since, self._library, under_way, left, outside)
         self.topics[topic] = state
         return state
@@ -585,8 +585,15 @@ class Streams:
             return state.dag
         found = self.outside.get(topic)
         if found is None:
-            found = self.outside[topic] = stream_of(self._library, topic)
+            under_way = self._under_way(topic)
+            found = self.outside[topic] = _go_on(self._library, topic, under_way)
         return found
+
+    def _under_way(self, topic: Topic) -> list[SealedEvent]:
+        """What is on its way to the store. What this peer publishes next follows its own events,
+        too, or subscribers could have a later one of them first."""
+        own = [event for event in self.unsettled.values() if event.topic == topic]
+        return [*self._storage.under_way(topic), *own]
 
     # --- what the store says ----------------------------------------------------------------------
 
