@@ -65,7 +65,8 @@ def test_the_cpu_time_of_a_task_has_that_of_its_processes(tmp_path: Path) -> Non
     run(one, tmp_path)
     spent = os.times().children_user - before.children_user
     notes = tables.notes_of(table_of(tmp_path, one.experiment), one.key)
-    assert float(notes["seconds"]) > spent > 0
+    # The kernel counts in ticks and the note holds milliseconds: the task's own share may be less.
+    assert float(notes["seconds"]) >= round(spent, 3) > 0
 
 
 def test_a_result_with_a_missing_or_uneven_column_is_refused() -> None:
