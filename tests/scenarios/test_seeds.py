@@ -301,6 +301,25 @@ def test_what_was_given_up_and_read_later_is_not_handed_out_behind_what_follows_
     assert result.violations == [], result.settings.command()
 
 
+@pytest.mark.parametrize(
+    ("seed", "routing", "hierarchy", "disasters"),
+    [
+        ((203_465_642_940_649, 42, 1, 55), "pulsarcast", False, ("flash-crowd",)),
+        ((78_355_538_269_965, 25, 15, 199), "flood", True, ("flash-crowd", "slow-peers")),
+    ],
+)
+def test_a_crowd_with_wrong_clocks_begins_with_those_that_have_just_begun(
+    seed: tuple[int, int, int, int], routing: str, hierarchy: bool, disasters: tuple[Disaster, ...]
+) -> None:
+    """They told numbers that they could not show, since they had passed the events over that
+    proved them."""
+    settings = ScenarioSettings(
+        *seed, routing=routing, history=True, hierarchy=hierarchy, disasters=disasters
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
 def test_halves_of_a_small_topic_without_links_meet_again_after_a_long_cut() -> None:
     """Lost members spoke again, but only topics with links to them heard of it."""
     settings = ScenarioSettings(

@@ -12,9 +12,10 @@ from history_kit import T, Town, history, routed, sealed
 from weft.documents.descriptor import SealedEvent
 from weft.documents.run import NOTHING_BEFORE
 from weft.ids import Cid, PeerId, Topic, cid_of
+from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.stream import Had, Head, Heads, Seen
 from weft.protocol.seam import Send
-from weft.protocol.wire import Payload
+from weft.protocol.wire import Message, Payload
 from weft.sim.network import Conditions
 from weft.store.reader import read_all
 
@@ -48,12 +49,13 @@ def begin(
     *had: Had,
     signed: Sequence[SealedEvent] = (),
     tips: Sequence[SealedEvent] = (),
-) -> None:
+) -> list[Message]:
     """Peer 0 says where to begin, shows what the publishers of some events have signed, and names
-    the latest events of others."""
+    the latest events of others. Returns what peer 1 sends."""
     proofs = [history_kit.stated(event) for event in signed]
     told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had), proofs=proofs)
-    history_kit.hear(town, 1, 0, replace(told, tips=[event.cid for event in tips]))
+    effects = history_kit.hear(town, 1, 0, replace(told, tips=[event.cid for event in tips]))
+    return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
 def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
@@ -246,6 +248,38 @@ def test_a_newcomer_passes_on_the_proofs_that_it_was_shown() -> None:
     effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
     [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
     assert (told.proofs, told.tips) == ([history_kit.stated(one)], [two.cid])
+
+
+def test_a_newcomer_shows_the_events_that_proved_its_own_beginning() -> None:
+    """It passes them over, so they are not stored. Yet one that begins here has to see them, or it
+    takes an old event for a new one where a publisher's clock is fast."""
+    town = waiting()
+    old = sealed(1, by=7, created_ms=1 << 40)
+    head = sealed(1, by=8)
+    number = Had(old.publisher, 1, 1)
+    [asked] = begin(town, head, number, Had(head.publisher, 1, 1), tips=[old])
+    assert isinstance(asked, BlocksRequest) and old.cid in asked.cids
+    blocks = [head.block, old.block]
+    history_kit.hear(town, 1, 0, BlocksReply(T, asked.request, blocks, []))
+    assert handed(town) == [head.cid]
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert number in (told.seen or ()) and old.cid in told.tips
+    effects = history_kit.hear(town, 1, 0, BlocksRequest(T, 1, [old.cid]))
+    [reply] = [e.message for e in effects if isinstance(e, Send)]
+    assert isinstance(reply, BlocksReply) and reply.blocks == [old.block]
+
+
+def test_an_event_is_not_named_as_proof_where_a_later_one_proves_more() -> None:
+    town = waiting()
+    old = sealed(1, by=7, created_ms=1 << 40)
+    head = sealed(1, by=8)
+    begin(town, head, Had(old.publisher, 1, 1), Had(head.publisher, 1, 1), tips=[old])
+    later = sealed(2, head, by=7)
+    hear(town, head, old, later)
+    effects = history_kit.hear(town, 1, 0, Heads(T, [], True))
+    [told] = [e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heads)]
+    assert old.cid not in told.tips
 
 
 def test_an_event_that_nobody_has_keeps_others_back_for_some_seconds() -> None:

@@ -170,7 +170,9 @@ class History(Delivery):
         self._told: BoundedDict[tuple[Topic, PeerId], Millis] = BoundedDict(_TOLD_MAX)
         """When publishers were told that their events are refused in a topic."""
         given_up = self.fetch.has_given_up
-        self.server = Server(ctx, library, self.storage, self.versions, given_up)
+        self.server = Server(
+            ctx, library, self.storage, self.versions, given_up, self.streams.evidence
+        )
 
     def start(self) -> None:
         for name in _COUNTERS:

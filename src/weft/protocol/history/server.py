@@ -63,9 +63,12 @@ class Server:
         storage: Storage,
         versions: Versions,
         has_given_up: Callable[[Cid], bool],
+        evidence: Callable[[Topic, Cid], bytes | None],
     ) -> None:
-        """`has_given_up`: whether this peer has given a block up."""
+        """`has_given_up`: whether this peer has given a block up. `evidence`: a block that is kept
+        only for those that begin here."""
         self._ctx = ctx
+        self._evidence = evidence
         self._has_given_up = has_given_up
         self._library = library
         self._storage = storage
@@ -107,7 +110,7 @@ class Server:
         lacking: list[Cid] = []
         size = 0
         for cid in dict.fromkeys(message.cids):
-            block = self.block(cid)
+            block = self.block(cid) or self._evidence(message.topic, cid)
             if block is None:
                 lacking.append(cid)
             elif not blocks or size + len(block) <= self._ctx.config.history.page_bytes_max:

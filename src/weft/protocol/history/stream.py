@@ -79,6 +79,8 @@ SEEN_MAX = 256
 """guess: publishers whose highest numbers a new subscriber is told."""
 TIPS_MAX = 64
 """guess: events that a new subscriber gets only to see their numbers; blocks of some 300 bytes."""
+_EVIDENCE_BYTES = 4_096
+"""guess: a larger event is not kept only to show its number; so at most 256 KiB a topic."""
 
 
 class Head(Struct, frozen=True, array_like=True, gc=False):
@@ -219,6 +221,7 @@ class TopicStream:
         "_ctx",
         "_early",
         "_early_bytes",
+        "_evidence",
         "_former",
         "_gaps",
         "_proven",
@@ -257,6 +260,8 @@ class TopicStream:
         self.baseline: dict[Cid, None] = {}
         self.tips: dict[Cid, None] = {}  # that show how far what lies before the beginning goes
         self._shown: list[Statement] = []  # by the member that this peer began with
+        # The events that proved where this peer began, be it that they were passed over.
+        self._evidence: BoundedDict[Cid, SealedEvent] = BoundedDict(TIPS_MAX)
         self._proven_by: Millis = 0  # what may lie before the beginning waits for tips until then
         self.seen = left.seen if left is not None else self._recall(library, stored.heads)
         self._gaps = dict.fromkeys(library.missing(topic))
@@ -339,6 +344,8 @@ class TopicStream:
         if named is None or (event.cid not in self.tips and event.cid not in self.baseline):
             return False
         self.tips.pop(event.cid, None)
+        if len(event.block) <= _EVIDENCE_BYTES:
+            self._evidence[event.cid] = event
         began = self._beginning
         proven = [*began.proven, Had(*named)]
         self._begin_after(Beginning(began.until_ms, began.told, proven))
@@ -353,12 +360,24 @@ class TopicStream:
         if named and hearsay and self._ctx.now < self._proven_by:
             self.tips[cid] = None
 
-    def tips_told(self, signed: Iterable[Statement]) -> list[Cid]:
-        """The events by which a member that begins here can have the word on its beginning proven;
-        with those that prove this peer's own, while it waits for them."""
+    def tips_told(self, signed: Sequence[Statement]) -> list[Cid]:
+        """The events by which a member that begins here can have the word on its beginning proven:
+        the latest ones here, those that proved this peer's own, and those that may prove it yet."""
         awaits = self._ctx.now < self._proven_by
         awaited = [*self.baseline, *self.tips] if awaits else []
-        return list(dict.fromkeys((*self.seen.tips(signed), *awaited)))[:TIPS_MAX]
+        shown = Seen(SEEN_MAX, (Had(one.publisher, one.incarnation, one.last) for one in signed))
+        kept = [
+            event.cid
+            for event in self._evidence.values()
+            if not shown.covers(event) and not self.seen.covers(event)
+        ]
+        return list(dict.fromkeys((*self.seen.tips(signed), *kept, *awaited)))[:TIPS_MAX]
+
+    def evidence(self, cid: Cid) -> bytes | None:
+        """The block of an event that proved where this peer began. One that was passed over is not
+        stored, but those that begin here have to see it."""
+        event = self._evidence.get(cid)
+        return event.block if event is not None else None
 
     def awaits_proof(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning by a bare word that may still be proven."""
@@ -553,6 +572,11 @@ class Streams:
     def unsubscribe(self, topic: Topic) -> None:
         state = self.topics.pop(topic)
         self._left[topic] = Left(state.seen, state.beginning)
+
+    def evidence(self, topic: Topic, cid: Cid) -> bytes | None:
+        """See `TopicStream.evidence`."""
+        state = self.topics.get(topic)
+        return state.evidence(cid) if state is not None else None
 
     def begin(self, state: TopicStream, word: Heads | None = None) -> list[Cid]:
         """See `TopicStream.begin`; a later life goes on from there, too."""
