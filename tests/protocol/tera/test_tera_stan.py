@@ -92,6 +92,14 @@ def test_a_walk_is_passed_on_with_those_that_rank_first_at_its_origin() -> None:
     assert [number_of(one.contact) for one in passed.found] == ranked(9, others)[:4]
 
 
+def test_a_walk_of_many_steps_takes_no_more_than_one_of_this_peer() -> None:
+    """Or one message of a stranger would make 64 of others, each with 64 members in it."""
+    rig = member(2)
+    walk = CollectWalk(T, contact(9), 77, 64, 4, [])
+    [(_, passed)] = sent(rig.hear(9, walk), CollectWalk)
+    assert passed.steps == PLAIN.stan.walk_steps - 1
+
+
 def test_the_last_one_answers_the_origin() -> None:
     rig = member(2, 3, 4)
     walk = CollectWalk(T, contact(9), 77, 0, 2, candidates(20))

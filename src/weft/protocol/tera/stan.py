@@ -511,8 +511,11 @@ class Stan:
                     self._soon()
         found = self._added(message)
         onward = [contact for contact in self.contacts() if contact.peer != origin.peer]
-        if message.steps and onward:
-            walk = replace(message, steps=message.steps - 1, found=found)
+        # No more steps than a walk of this peer's own would take, so that one message of a hostile
+        # peer makes no 64 of others.
+        left = min(message.steps, ctx.config.stan.walk_steps) - 1
+        if left >= 0 and onward:
+            walk = replace(message, steps=left, found=found)
             ctx.send(ctx.pick(_WALK, onward), walk)
         elif origin.peer != ctx.me.peer:
             ctx.send(origin, CollectReply(self._topic, message.walk, found))
