@@ -378,3 +378,32 @@ def test_a_publisher_that_leaves_goes_on_behind_its_latest_events() -> None:
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_what_waits_for_proof_of_the_beginning_stays_so_when_a_reading_ends() -> None:
+    """A newcomer read what it was behind; at the end of that an event that lay before its beginning
+    was taken for one that had come before it, and handed out behind those that follow it."""
+    settings = ScenarioSettings(
+        161_006_998_415_265,
+        *(11, 1, 477, "forward-gossip", "topic-dht"),
+        history=True,
+        disasters=("mass-crash", "flash-crowd"),
+        without=("duplication", "distance", "partitions", "stalls", "churn"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize(("peers", "topics", "events"), [(37, 28, 46), (50, 32, 52)])
+def test_a_head_below_what_was_handed_out_is_passed_over(
+    peers: int, topics: int, events: int
+) -> None:
+    """The member that a newcomer began with lacked what lies between two of its heads."""
+    settings = ScenarioSettings(
+        82_866_072_193_757,
+        *(peers, topics, events, "flood"),
+        history=True,
+        disasters=("power-loss", "flash-crowd"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

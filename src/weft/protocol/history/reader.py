@@ -730,7 +730,7 @@ class Reader:
         self._want_gaps_left()
         if self.stream.wants_past:
             self._losses.on_read()
-        self.take_early()
+        self._take_proven()
         self._failed_pause.end()
         self._ctx.counters["history_caught_up"] += 1
 

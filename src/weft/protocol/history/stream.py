@@ -224,6 +224,7 @@ class TopicStream:
         "_evidence",
         "_former",
         "_gaps",
+        "_handed_height",
         "_proven",
         "_proven_by",
         "_shown",
@@ -274,6 +275,7 @@ class TopicStream:
                 self._former = Seen(ctx.config.history.publishers_max, self.seen.all())
         self._early: deque[Early] = deque()
         self._early_bytes = 0
+        self._handed_height = 0
 
     def _recall(self, library: Store, heads: dict[Cid, int]) -> Seen:
         """The numbers that a former life has had, by the latest events that it stored."""
@@ -303,7 +305,8 @@ class TopicStream:
         told = [had for had in seen if (had.publisher, had.incarnation) != own]
         proven = self._proven_of(told, word.proofs) if word is not None else []
         self._begin_after(Beginning(until_ms, told, proven))
-        heads = word.heads if word is not None else []
+        heads = sorted(word.heads, key=lambda head: head.height) if word is not None else []
+        # The lowest first, which is how they are asked for and should come.
         self.baseline = {head.cid: None for head in heads if not self.dag.knows(head.cid)}
         tips = word.tips if word is not None else []
         unknown = [cid for cid in tips if not self.dag.knows(cid)]
@@ -422,6 +425,19 @@ class TopicStream:
         if self._former is not None and self._former.covers(event):
             return True
         return self.lies_before(event)
+
+    def passes(self, event: SealedEvent) -> bool:
+        """Whether an event that comes after the beginning is passed over. The heads that this peer
+        begins with are not, unless something higher was handed out already: it may follow them, by
+        events that are missing at the member that named them as heads."""
+        if event.cid not in self.baseline or self.wants_past:
+            return self.is_before(event)
+        return event.height < self._handed_height
+
+    def note(self, event: SealedEvent) -> None:
+        """An event is handed out, now or in an earlier subscription."""
+        self.seen.note(event)
+        self._handed_height = max(self._handed_height, event.height)
 
     def lies_before(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning, wanted or not."""
@@ -600,7 +616,7 @@ class Streams:
         self.unsettled.pop(event.cid, None)
         state = self.topics.get(event.topic)
         if not error and state is not None:
-            state.seen.note(event)
+            state.note(event)
             self._deliver(event, 0)
 
     def _dag(self, topic: Topic) -> Stream:
@@ -744,7 +760,7 @@ class Streams:
         if not early and state.awaits_proof(event):
             state.wait(event, source, hops)
             return Taken(True)
-        if state.is_before(event) and not early and event.cid not in state.baseline:
+        if not early and state.passes(event):
             self._pass_over(state, event)
             return Taken(True)
         needed = self._versions.needed(event)
@@ -813,6 +829,7 @@ class Streams:
 
     def _pass_over(self, state: TopicStream, event: SealedEvent) -> None:
         """An event lies before the beginning: no other one waits for it any longer."""
+        state.baseline.pop(event.cid, None)
         self._fetch.forget(event.cid)
         self._ctx.counters["history_before"] += 1
         self._storage.lose(state.topic, event.cid)
@@ -827,7 +844,7 @@ class Streams:
                     self._storage.lose(state.topic, parent)
             # A publisher's events follow each other, so what comes behind a later one is late too.
             late = event.cid in added.late or state.seen.covers(event)
-            state.seen.note(event)
+            state.note(event)
             if event.cid in self._unstored:
                 del self._unstored[event.cid]  # it was handed out, and could not be stored
             elif late and not state.hands_out_late:
