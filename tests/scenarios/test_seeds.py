@@ -394,16 +394,22 @@ def test_what_waits_for_proof_of_the_beginning_stays_so_when_a_reading_ends() ->
     assert result.violations == [], result.settings.command()
 
 
-@pytest.mark.parametrize(("peers", "topics", "events"), [(37, 28, 46), (50, 32, 52)])
-def test_a_head_below_what_was_handed_out_is_passed_over(
-    peers: int, topics: int, events: int
-) -> None:
+def test_a_head_below_what_was_handed_out_is_passed_over() -> None:
     """The member that a newcomer began with lacked what lies between two of its heads."""
     settings = ScenarioSettings(
         82_866_072_193_757,
-        *(peers, topics, events, "flood"),
+        *(50, 32, 52, "flood"),
         history=True,
         disasters=("power-loss", "flash-crowd"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_gossip_asks_others_where_the_sender_of_a_later_event_lacks_earlier_ones_too() -> None:
+    """They came with the next view exchange, behind the later event."""
+    settings = ScenarioSettings(
+        202_582_745_415_270, *(86, 1, 117, "gossip"), calm=True, hierarchy=True
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()

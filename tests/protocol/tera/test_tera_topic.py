@@ -284,6 +284,19 @@ def test_what_a_later_event_shows_to_be_missing_is_asked_of_its_sender(scheme: s
 
 
 @pytest.mark.parametrize("scheme", ["flood", "gossip"])
+def test_what_its_sender_lacks_as_well_is_asked_of_others(scheme: seam.Scheme) -> None:
+    """By the time at which the later event is handed out all the same, and not for ever."""
+    rig = spread(scheme)
+    rig.hear(5, Payload(T, event(7, 2), 1))
+    timeout_ms = rig.peer.config.dissemination.graft_timeout_ms
+    asked = [sent(rig.wait(timeout_ms), Want) for _ in range(5)]
+    assert [len(turn) for turn in asked] == [1, 1, 1, 0, 0]
+    assert asked[0] == [(5, Want(T, [span(7, 1, 1)]))]
+    assert {to for turn in asked[1:] for to, _ in turn} - {5}
+    assert 3 * timeout_ms < rig.peer.config.dissemination.settle_ms
+
+
+@pytest.mark.parametrize("scheme", ["flood", "gossip"])
 def test_what_comes_only_a_little_later_is_not_asked_for(scheme: seam.Scheme) -> None:
     rig = spread(scheme)
     rig.hear(5, Payload(T, event(7, 2), 1))
