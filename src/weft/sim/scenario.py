@@ -434,7 +434,8 @@ class Scenario:
         if promise.repairs or self.settings.history:
             liars = self.plan.hostility.count if self.plan.hostility is not None else 0
             captured = dht.captured_in(self.world) if promise.roles and self._hostile else ()
-            violations += deliveries.check_complete(record, self._hostile, liars, captured)
+            cuts = [(cut.start_ms, cut.end_ms) for cut in self.plan.episodes]
+            violations += deliveries.check_complete(record, self._hostile, liars, captured, cuts)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
