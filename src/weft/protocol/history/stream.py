@@ -13,7 +13,8 @@ A subscription begins in one of three ways:
 
 - the store already has the stream: it goes on from there, and what was missed is fetched;
 - the past is asked for: the stream is read in its order from a member;
-- else a member's heads are the *baseline*: they are delivered, what came before them is not wanted.
+- else a member's heads are the *baseline*: they are delivered, the lowest first and none after what
+  lies higher; what came before them is not wanted.
 
 Until a subscription has begun, the events that routing brings wait; where there is no room, the
 oldest are dropped, and fetched later as gaps.
