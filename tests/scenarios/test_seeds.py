@@ -413,3 +413,26 @@ def test_gossip_asks_others_where_the_sender_of_a_later_event_lacks_earlier_ones
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_an_event_whose_number_was_proven_old_stays_old() -> None:
+    """For two minutes only, which is how long a peer holds events by default; then its date counted
+    again, and its publisher's clock is fast."""
+    settings = ScenarioSettings(
+        77_000_009,
+        *(5, 2, 60, None, "topic-dht"),
+        history=True,
+        brief=True,
+        hierarchy=True,
+        disasters=("mass-crash", "flash-crowd"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_what_only_a_publisher_has_that_left_for_good_is_given_up_in_the_end() -> None:
+    settings = ScenarioSettings(
+        77_000_030, *(8, 3, 60, None, "pulsarcast"), history=True, hierarchy=True
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

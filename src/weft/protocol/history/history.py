@@ -566,7 +566,7 @@ class History(Delivery):
         self, token: int, proven: Proven, events: list[SealedEvent], error: str
     ) -> None:
         for event in events:
-            self.streams.settle(event, error)
+            error = self.streams.settle(event, error)
         if error:
             self._ctx.out.append(Answer(token, "failed", reason=error))
             return
