@@ -37,10 +37,9 @@ def run(args: argparse.Namespace) -> int:
     lake = Lake(args.lake, args.version, args.as_of)
     print("weft: starting Spark", file=sys.stderr)
     number = 0
-    with session(args, "data events") as spark:
-        with private.draft_of(args.out, replace=True) as file:
-            for line in lines(named(lake, spark, args.peers, args.topics)):
-                number += '"at_ms"' in line
-                file.write(f"{line}\n".encode())
+    with session(args, "data events") as spark, private.draft_of(args.out, replace=True) as file:
+        for line in lines(named(lake, spark, args.peers, args.topics)):
+            number += '"at_ms"' in line
+            file.write(f"{line}\n".encode())
     print(f"{args.out}: {number:,} events of {args.peers} users in {args.topics} topics")
     return 0

@@ -10,8 +10,8 @@ Provider records name their sender only, and are renewed by the provider.
 
 Bounds: values and provider records are bounded in number, in bytes and per sender. When there is no
 room for a value, one that lies farther from this peer is dropped: the closer a value, the more this
-peer is meant to hold it. When there is none for a provider record, a sender that has its share or more
-drops its own oldest, and any other one that of the sender with the most: peers look for what was
+peer is meant to hold it. When there is none for a provider record, the oldest of its sender goes if
+that has its share or more, else the oldest of the sender with most: peers look for what was
 provided last, so a peer that provides without end keeps its latest records only, and neither one
 peer nor several crowd out the records of others that provide less.
 
