@@ -175,6 +175,7 @@ HELP = {
     "trees_confirmed": "Times this peer asked a parent whether it is still its child",
     "trees_cut_off": "Times no word came from a parent for too long",
     "trees_failed": "Trees of forwarders found broken",
+    "trees_given_up": "Trees of topics given up so that others have a share of this peer",
     "trees_pushed_down": "Children sent to other peers, as this one had enough",
     "trees_repairs": "Parents that were lost and had to be replaced",
     "trees_rooted": "Times this peer became a root of a topic's tree",

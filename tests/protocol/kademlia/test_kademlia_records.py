@@ -207,6 +207,18 @@ def test_no_sender_crowds_out_what_others_provide() -> None:
     assert held.get(b"k99") and held.get(b"l99")
 
 
+def test_senders_that_fill_the_table_together_make_room_for_each_other() -> None:
+    """What honest peers provide is older, and less of each than of any of those."""
+    _, held = providers(dht(providers_max=200, providers_per_sender_max=30))
+    for number in range(2, 12):
+        add(held, number, b"of %d" % number)
+    for number in range(90, 100):
+        for key in range(40):
+            add(held, number, b"%d/%d" % (number, key))
+    assert len(held) == 200
+    assert all(held.get(b"of %d" % number) for number in range(2, 12))
+
+
 # --- topic records --------------------------------------------------------------------------------
 
 

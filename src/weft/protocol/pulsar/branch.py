@@ -401,6 +401,11 @@ class Branch(TopicPart):
         are settled if they are these."""
         self.unsettled = not (among and all(one.peer in self.fellows for one in others))
 
+    def postpone_check(self) -> None:
+        """The roots are looked up in a later cycle: until then they are not known to be the right
+        ones."""
+        self.unsettled = True
+
     def count_differing(self, other: PeerId, differs: bool) -> int:
         """How many comparisons in a row found that this linked member had seen something else. Each
         member is counted by itself, since one that agrees may lack the same events."""

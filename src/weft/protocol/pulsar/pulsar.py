@@ -152,7 +152,7 @@ class Pulsar(Routing):
     def on_sync(self, sender: Contact, message: RendezvousSync) -> None:
         branch = self.trees.get(message.topic)
         if branch is None or not branch.rendezvous:
-            branch = self._attachment.serve(message.topic)
+            branch = self._attachment.serve(message.topic, sender.peer)
         if branch is None:
             self._ctx.send(sender, TreeLeave(message.topic))
         elif branch.rendezvous:
