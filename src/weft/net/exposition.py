@@ -156,6 +156,7 @@ HELP = {
     "routed_received": "Events that publishers without a subscription handed to this peer",
     "runs_received": "Messages that brought events",
     "size_estimates": "Estimates of how many peers there are",
+    "sizes_refused": "Other members' estimates of a topic's size that cannot be",
     "stan_adopted": "Neighbours taken in because nobody else could find them",
     "stan_lonely": "Periods in which this peer could be found by too few others",
     "stan_neighbours_silent": "Neighbours given up because they did not answer walks",

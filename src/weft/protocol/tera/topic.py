@@ -444,9 +444,11 @@ class TopicState(TopicPart):
         self.maintain_links()
 
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        before = tuple(self.view.peers)
         if not message.member:
             self.lose(sender.peer, left=True)
         elif self.view.on_reply(sender, message):
+            self.size.compare(before, message.descriptors)
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
                 self._quiet = False  # its offer is on the way; if that is lost, ask again soon
