@@ -111,6 +111,7 @@ HELP = {
     "losses_asked": "Times missing events were asked of the last member that announced them",
     "missing_forgotten": "Announced events not waited for, as too many others were",
     "missing_passed": "Events of a publisher not waited for any longer, so that later ones pass",
+    "names_refused": "Messages kept back from peers that others had named too many of",
     "names_silent": "Peers that never answered, counted against the peers that named them",
     "net_accepts": "Connections that others made",
     "net_bytes_received": "Bytes received, after TLS",

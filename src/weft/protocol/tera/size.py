@@ -21,7 +21,7 @@ rule allows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
 
@@ -53,6 +53,8 @@ class SampleWalk(Message, frozen=True, tag=8):
 
 class SampleReply(Message, frozen=True, tag=9):
     """Sent to the origin by the peer at the end of the walk, which is the sample."""
+
+    reports: ClassVar[bool] = True
 
     topic: WireTopic
     round: Counter
@@ -234,10 +236,10 @@ class Size:
             self._heeded = self._ctx.now
         onward = self._view.neighbour() if message.steps else None
         if onward is None:
-            if message.origin.peer != self._ctx.me.peer:
-                self._ctx.send(message.origin, SampleReply(self._topic, message.round))
-            else:
+            if message.origin.peer == self._ctx.me.peer:
                 self.on_sample(self._ctx.me, SampleReply(self._topic, message.round))
+            elif self._view.informants.may_send(sender, message.origin):
+                self._ctx.send(message.origin, SampleReply(self._topic, message.round))
             return
         left = message.steps
         if self._ctx.config.defence.rates:  # no walk goes farther than this peer's own would

@@ -429,7 +429,9 @@ class TopicState(TopicPart):
 
     def on_hint(self, sender: Contact, message: Hint) -> None:
         """A third peer has heard of two overlays of this topic."""
-        if message.overlay != self.overlay:
+        if message.overlay == self.overlay:
+            return
+        if self.view.informants.may_send(sender, message.member):
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(message.member)
 
