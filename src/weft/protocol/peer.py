@@ -247,7 +247,7 @@ class Peer:
         """All other messages; for those of rooms that this peer is without, see `_handler`."""
         ctx, dht, history = self._ctx, self.dht, self.history
         return {
-            **Refusals(ctx).handlers(),
+            **Refusals(ctx, self._informants).handlers(),
             **flood.refusals(ctx),
             **self.routing.handlers(),
             **(dht.handlers(self.routing.provides) if dht is not None else {}),

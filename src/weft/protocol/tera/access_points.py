@@ -29,7 +29,7 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -98,12 +98,16 @@ class LookupWalk(Message, frozen=True, tag=11):
 class LookupHit(Message, frozen=True, tag=12):
     """To the origin of a walk: an access point of the topic that it looks for."""
 
+    reports: ClassVar[bool] = True
+
     lookup: Counter
     access_point: Contact
 
 
 class LookupMiss(Message, frozen=True, tag=13):
     """A walk ended without an answer; the origin need not wait for it."""
+
+    reports: ClassVar[bool] = True
 
     lookup: Counter
     attempt: Attempt = 0  # of the walk
@@ -426,7 +430,7 @@ class Lookup:
             answer = self._table.find(message.topic)
         not_wanted = (message.origin.peer, *message.avoid, *message.avoid_too)
         if answer is not None and answer.peer not in not_wanted:
-            ctx.send(message.origin, LookupHit(message.lookup, answer))
+            self._report(sender, message, LookupHit(message.lookup, answer))
             return
         steps = self._steps_left(message)
         passed = [*message.passed, ctx.me.peer][-PASSED_MAX:]
@@ -438,7 +442,13 @@ class Lookup:
         elif home:
             self.on_miss(LookupMiss(message.lookup, message.attempt))
         else:
-            ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
+            self._report(sender, message, LookupMiss(message.lookup, message.attempt))
+
+    def _report(self, sender: Contact, walk: LookupWalk, answer: LookupHit | LookupMiss) -> None:
+        """Tell a walk's origin what came of it. A hostile peer may have made the origin up, and the
+        answer would then be sent to anybody's address."""
+        if self._view.informants.may_send(sender, walk.origin):
+            self._ctx.send(walk.origin, answer)
 
     def _steps_left(self, walk: LookupWalk) -> int:
         """How many steps a walk has left: hardly more than one of this peer's own would take."""

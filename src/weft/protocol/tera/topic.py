@@ -429,7 +429,9 @@ class TopicState(TopicPart):
 
     def on_hint(self, sender: Contact, message: Hint) -> None:
         """A third peer has heard of two overlays of this topic."""
-        if message.overlay != self.overlay:
+        if message.overlay == self.overlay:
+            return
+        if self.view.informants.may_send(sender, message.member):
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(message.member)
 
@@ -444,9 +446,11 @@ class TopicState(TopicPart):
         self.maintain_links()
 
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        before = tuple(self.view.peers)
         if not message.member:
             self.lose(sender.peer, left=True)
         elif self.view.on_reply(sender, message):
+            self.size.compare(before, message.descriptors)
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
                 self._quiet = False  # its offer is on the way; if that is lost, ask again soon
