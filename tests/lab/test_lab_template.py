@@ -51,6 +51,13 @@ def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
         make(name, DAY, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tera-3a", "tera-4a"])
+def test_a_name_that_an_experiment_has_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotMake, match=f"an experiment '{name}' already"):
+        make(name, DAY, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     make("one", DAY, tmp_path)
     with pytest.raises(CannotMake, match="there already"):

@@ -110,6 +110,8 @@ def make(name: str, chosen: date, folder: Path | None = None) -> Path:
     """Write an experiment of this name, whose bound was `chosen` that day; returns its file."""
     if not _NAME.fullmatch(name):
         raise CannotMake(f"{name!r}: a name has small letters and digits, with - between words")
+    if name in experiments.names():
+        raise CannotMake(f"there is an experiment {name!r} already; choose another name")
     target = (folder or Path(experiments.__path__[0])) / f"{name.replace('-', '_')}.py"
     if target.exists():
         raise CannotMake(f"{target} is there already; choose another name")
