@@ -76,7 +76,7 @@ class WindowWriter(trace.Writer):
 
 def recorded(play: Callable[[WindowWriter], T]) -> tuple[T, dict[str, pyarrow.Array]]:
     """Play a run that writes a trace; returns what playing returned, and what the trace adds up to
-    (PIECES)."""
+    (PIECES). The world tells what is sent, peers what they do, if their settings have `trace`."""
     with TemporaryDirectory(prefix="weft-lab-") as folder:
         path = Path(folder) / "trace.jsonl"
         with path.open("wb") as file:
