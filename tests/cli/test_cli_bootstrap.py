@@ -249,6 +249,8 @@ def test_missing_venv_module_says_which_package(
         (["demo", "--out", "there"], ("core", "pipeline", "lab")),
         (["demo", "--no-measure"], ("core", "lab")),
         (["trace", "measure", "there", "--follow"], ("core", "pipeline", "lab")),
+        (["lab", "run", "tera-4a"], ("core", "engine", "pipeline", "lab")),
+        (["lab", "new", "my-question"], ("core",)),
         (["trace", "convert", "go.pb", "lines.jsonl"], ("core",)),
         (["test", "tests/cli", "-x"], bootstrap.EVERYTHING),
         (["--help"], ()),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from weft.lab.task import shape_of
+from weft.lab.execute import rows_of
+from weft.lab.experiment import Columns
+from weft.lab.task import Task, shape_of
 from weft.protocol.delivery import SEND_RPC
 
 
@@ -17,6 +20,15 @@ def frame(spark: SparkSession, columns: StructType, rows: list[dict[str, Any]]) 
     shape = shape_of(columns)
     known = [{"point": "p", "seed": 1, **row} for row in rows]
     return spark.createDataFrame([[row.get(name) for name in shape.names] for row in known], shape)
+
+
+def stored(spark: SparkSession, *results: tuple[Task, Columns]) -> DataFrame:
+    """The rows of tasks' results, as they are stored."""
+    listed: list[tuple[Any, ...]] = []
+    for task, result in results:
+        columns = rows_of(task, result).values()
+        listed += zip(*(pyarrow.array(column).to_pylist() for column in columns), strict=True)
+    return spark.createDataFrame(listed, shape_of(results[0][0].columns))
 
 
 def count(part: str, messages: float, kind: str = SEND_RPC, **known: Any) -> dict[str, Any]:

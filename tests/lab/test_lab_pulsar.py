@@ -123,6 +123,28 @@ def test_what_is_found_is_divided_by_all_that_survives(spark: SparkSession) -> N
     assert found.all_found == pytest.approx(1 / 3)
 
 
+def test_copies_are_judged_against_p(spark: SparkSession) -> None:
+    def row(p: float, copies: int, expected: float, variance: float) -> dict[str, Any]:
+        numbers = {"copies": copies, "copies_expected": expected, "copies_variance": variance}
+        return {"p": p, "crash": 0.5, **numbers}
+
+    columns, agree = pulsar_persist.COLUMNS, pulsar_persist.agreement("quick")
+    fair = [row(0.0, 7, 7.0, 0.0), row(0.5, 12, 10.0, 2.0), row(0.5, 9, 10.0, 2.0)]
+    noise = 1 + pulsar_persist.deviations("quick") * 2.0  # a standard deviation of both events
+    only(frame(spark, columns, fair).transform(agree), copies=1 / noise)
+    none = [row(0.0, 5, 7.0, 0.0), *fair[1:]]  # where nothing is drawn, one copy is the noise
+    only(frame(spark, columns, none).transform(agree), copies=2.0)
+
+
+def test_without_draws_those_that_published_in_a_segment_provide_it() -> None:
+    point = {"peers": 12, "subscribers": 6, "events": 12, "p": 0.0, "crash": 0.5}
+    found = pulsar_persist.run(point, 1)
+    assert list(found["copies"]) == list(found["copies_expected"])
+    assert max(found["copies"]) == 5 and not any(found["copies_variance"])
+    sure = {**point, "p": 1.0}
+    assert set(pulsar_persist.run(sure, 1)["copies_expected"]) == {5.0}
+
+
 def test_healing_is_that_of_the_tree_alone(spark: SparkSession) -> None:
     def row(silent: bool, history: bool, repair_ms: float, never: int) -> dict[str, Any]:
         place = {"silent": silent, "history": history, "repair_ms_allowed": 100.0}

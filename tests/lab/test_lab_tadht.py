@@ -344,3 +344,15 @@ def test_quick_runs_leave_verdicts(spark: SparkSession, tmp_path: Path) -> None:
     [verdict] = lab.run(spark, [few], "quick", tmp_path)
     assert verdict.passed and verdict.points == 4
     assert (tmp_path / "tadht-rounds" / "figure.png").stat().st_size > 10_000
+
+
+def test_a_peer_that_leaves_without_a_word_is_sent_copies() -> None:
+    churn = [
+        point
+        for point in tadht_parasite.points("quick")
+        if point["condition"] == "churn" and point["scheme"] == "forward-treecast"
+    ]
+    [silent] = [d for d in tadht_parasite.ENTRY.defects if d.where(churn[0])]
+    assert tadht_parasite.run(churn[0], 1)["copies_parasite"] == 0
+    with planted(silent):
+        assert tadht_parasite.run(churn[0], 1)["copies_parasite"] > 0

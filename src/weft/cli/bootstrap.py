@@ -40,6 +40,7 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("demo",): ("core", "pipeline", "lab"),
     ("docs",): ("core", "docs"),
     ("lab",): ("core", "engine", "pipeline", "lab"),
+    ("lab", "new"): ("core",),
     ("spark",): ("core", "engine", "pipeline", "lab"),
     ("sql",): ("core", "pipeline"),
     ("trace",): ("core", "pipeline", "lab"),

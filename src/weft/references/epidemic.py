@@ -7,9 +7,8 @@ out. Views are Cyclon's, with 20 entries.
 Figure to reproduce (TERA, Fig. 6): an event costs as many messages as there are view entries in
 the network, whatever the number of subscribers. Chosen on 2026-11-16, before the first run: within
 2 % of the sum of views, less one for each peer that got the event from another, since no peer sends
-it back. The first run was 2.7 to 3.3 % above that: Cyclon's views are not mutual, so the peer that
-brought an event is often not in the receiver's view. The count must lie between the sum of views
-less those, and the sum of views; the experiment asks for that now.
+it back. It falls short, by 2.7 to 3.3 %: Cyclon's views are not mutual, so the peer that brought an
+event is often not in the receiver's view, and then no copy is saved.
 
 **daMulticast** (Baehni, Eugster, Guerraoui 2004) gossips in groups, by the hierarchy of topics.
 The subscribers of a topic are a group. A peer keeps a topic table of (B + 1)·ln S members of each

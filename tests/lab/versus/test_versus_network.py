@@ -12,6 +12,7 @@ import pytest
 from weft.ids import Topic
 from weft.lab.experiments import versus
 from weft.lab.sources import Source
+from weft.lab.traced import WindowWriter
 from weft.lab.versus.crowd import Publications, Universe
 from weft.lab.versus.network import WINDOW_MS, Fault, FaultKind, VersusRun
 from weft.lab.versus.systems import OURS, REFERENCES, SYSTEMS, default_system
@@ -26,7 +27,7 @@ def played(
 ) -> tuple[VersusRun, list[dict[str, Any]]]:
     file = io.BytesIO()
     events = Publications(UNIVERSE, seed, 6, WINDOW_MS)
-    run = VersusRun(seed, SYSTEMS[system], UNIVERSE, events, fault or Fault(), file)
+    run = VersusRun(seed, SYSTEMS[system], UNIVERSE, events, fault or Fault(), WindowWriter(file))
     run.play()
     return run, [json.loads(line) for line in file.getvalue().splitlines()]
 

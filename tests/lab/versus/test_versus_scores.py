@@ -18,10 +18,11 @@ from weft.lab import universes
 from weft.lab.experiments import versus
 from weft.lab.sources import Source, find
 from weft.lab.task import shape_of, table_of
+from weft.lab.traced import WindowWriter, added_up, piece_of
 from weft.lab.versus import page
 from weft.lab.versus.crowd import Publications, Universe
 from weft.lab.versus.network import WINDOW_MS, Fault, VersusRun
-from weft.lab.versus.pieces import ROWS, added_up, piece_of
+from weft.lab.versus.pieces import ROWS
 from weft.lab.versus.scores import MEASURES, figures_of
 from weft.lab.versus.systems import SYSTEMS
 from weft.net.config import Config
@@ -57,7 +58,7 @@ def trace_of(system: str, fault: Fault, path: Path) -> int:
     """Play a run and keep its trace; returns when its window begins."""
     events = Publications(UNIVERSE, 1, 8, WINDOW_MS)
     with path.open("wb") as file:
-        run = VersusRun(1, SYSTEMS[system], UNIVERSE, events, fault, file)
+        run = VersusRun(1, SYSTEMS[system], UNIVERSE, events, fault, WindowWriter(file))
         run.play()
     return run.from_ms * 1_000_000
 
@@ -129,6 +130,7 @@ def test_an_unseen_csv_becomes_a_recommended_config(spark: SparkSession, tmp_pat
     assert said["recommended"] == "tera-tree" and len(said["rows"]) == len(cells)
     text = (folder / page.PAGE).read_text()
     assert text.index("Where references are better") < text.index("Recommended")
+    assert "<th>peers that bring copies" in text and "<th>links" not in text
     assert "recommended: tera-tree" in page.summary(folder)
     assert said["publications_driven_by"] == {"lake": "trace"}
     assert "On lake publications are the trace&#x27;s own events" in text

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.lab import ground, schemes
-from weft.lab.defect import Defect, again, not_repaired, sent_also, to_a_stranger
+from weft.lab.defect import Defect, again, lost, not_repaired, sent_also, to_a_stranger
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, means, panels
 from weft.lab.measures import at_most, reasons, smalls, texts, truths, wholes
@@ -250,6 +250,11 @@ ENTRY = Entry.of(
             "one copy in three is lost, and no repair",
             not_repaired("Cast", "Payload", one_in=3),
             where=lambda params: params["condition"] == "calm",
+        ),
+        Defect(
+            "peers that leave a topic do not say so",
+            lost("Vanished", "Forget"),
+            where=lambda params: params["condition"] == "churn",
         ),
     ),
 )

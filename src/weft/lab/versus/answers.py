@@ -6,7 +6,8 @@ The rule of the recommendation, in this order:
 2. Of these, those whose mean delivery over all faults that they were played under is at most SLACK
    below the best of them; where no fault was played, all.
 3. Of these, the one with the lowest cost: bytes sent per delivery when calm, the geometric mean
-   over the sources; where several lie within SAME of the lowest, the one with the fewest links.
+   over the sources; where several lie within SAME of the lowest, the one whose peers get copies
+   from the fewest others.
 
 Bytes are the cost because they count copies, control and upkeep alike.
 """

@@ -20,14 +20,14 @@ The faults, all from the beginning of the window:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import BinaryIO, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from weft import trace
 from weft.documents.signature import Signer
 from weft.ids import Contact, PeerId, Topic
+from weft.lab.traced import WindowWriter
 from weft.lab.versus.crowd import Publications, Universe
 from weft.lab.versus.systems import System
 from weft.net.codec import Encoder
@@ -38,6 +38,7 @@ from weft.sim.builder import SimNet
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Partition
 from weft.store.interface import Store
+from weft.trace import Writer
 
 FaultKind: TypeAlias = Literal[
     "calm", "crash", "silent", "loss", "churn", "partition", "kept", "crowd", "hostile"
@@ -71,21 +72,6 @@ class Fault:
     level: int = 0
 
 
-class WindowWriter(trace.Writer):
-    """A trace of a window: before it, only subscriptions are written."""
-
-    def __init__(self, file: BinaryIO, from_ms: int) -> None:
-        super().__init__(file)
-        self._from_ns = from_ms * 1_000_000
-        self._always = trace.KINDS[9:11]  # JOIN and LEAVE
-
-    def write(
-        self, peer: PeerId, timestamp_ns: int, kind: str, fields: Mapping[str, object]
-    ) -> None:
-        if timestamp_ns >= self._from_ns or kind in self._always:
-            super().write(peer, timestamp_ns, kind, fields)
-
-
 class BlackHole:
     """A peer that passes on no event of others once the window begins. It writes no trace, so that
     no delivery is owed to it."""
@@ -112,7 +98,7 @@ class VersusNet(SimNet):
         self,
         seed: int,
         system: System,
-        writer: trace.Writer,
+        writer: Writer,
         hostile: Sequence[int],
         from_ms: int,
         history: bool = False,
@@ -151,18 +137,18 @@ class VersusRun:
         universe: Universe,
         publications: Publications,
         fault: Fault,
-        file: BinaryIO,
+        writer: WindowWriter,
     ) -> None:
         self.universe = universe
         self.fault = fault
         self.from_ms = SETTLE_MS + WARM_EVENTS * WARM_EVENTS_MS
         self._publications = publications
+        self._writer = writer
         peers = range(universe.peers)
         self._chosen = (
             self._some(seed, peers, fault.level) if fault.kind in ("crowd", "hostile") else []
         )
         hostile = self._chosen if fault.kind == "hostile" else []
-        writer = WindowWriter(file, self.from_ms)
         kept = fault.kind == "kept"
         self.net = VersusNet(seed, system, writer, hostile, self.from_ms, kept)
         for _ in peers:
@@ -177,6 +163,7 @@ class VersusRun:
         """From the first start to the end. What is due in one millisecond happens in the order of
         its scheduling: a fault strikes before what is published then. An event whose publisher and
         first receivers all die in that millisecond is nowhere any more."""
+        self.net.world.at(self.from_ms, self._writer.begin)
         self._schedule_start()
         self._schedule_fault()
         self._schedule_events()

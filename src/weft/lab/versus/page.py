@@ -34,6 +34,9 @@ SHOWN = (
     *("bytes", "load_jain", "load_peak", "links", "state_kb", "parasites"),
 )
 """Measures of the table on the page; all are in the files."""
+HEADS = {"links": "peers that bring copies"}
+"""What stands above a column, where the measure's name would promise too much: connections that
+bring no copy are not counted."""
 _MORE_STYLE = "h2 { margin-top: 2rem; } td.n:last-child { white-space: normal; }"
 
 
@@ -296,7 +299,7 @@ def _calm(table: Table) -> str:
         for name in SYSTEMS
         if name in summary
     ]
-    return _rows(["system", *SHOWN], rows)
+    return _rows(_head(), rows)
 
 
 def _of_source(table: Table, source: str) -> str:
@@ -311,7 +314,11 @@ def _of_source(table: Table, source: str) -> str:
         return mean_of([cell] if cell else [])
 
     names = [name for name in SYSTEMS if (name, "delivery") in cells]
-    return _rows(["system", *SHOWN], [[n, *(shown(n, each) for each in SHOWN)] for n in names])
+    return _rows(_head(), [[n, *(shown(n, each) for each in SHOWN)] for n in names])
+
+
+def _head() -> list[str]:
+    return ["system", *(HEADS.get(each, each) for each in SHOWN)]
 
 
 def _faults(table: Table) -> str:

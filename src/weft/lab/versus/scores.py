@@ -13,7 +13,8 @@ from functools import lru_cache, reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.lab.versus.pieces import RUN, piece_of, run_in, runs_of
+from weft.lab.traced import copies, piece_of, run_in, tables_of
+from weft.lab.versus.pieces import RUN, runs_of
 from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined, selected
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.transforms import count, over_seeds
@@ -37,7 +38,7 @@ MEASURES: Mapping[str, str] = {
     "load_jain": "Jain's index of messages sent and received per peer",
     "load_gini": "Gini's index of the same",
     "load_peak": "largest over mean load",
-    "links": "peers that brought a peer events",
+    "links": "peers that brought a peer copies of events, in the window",
     "state_kb": "memory of a peer's machine, kB",
     "parasites": "copies at peers that are not subscribed, per delivery",
     "repair_s": "last event after the fault that missed a subscriber, s",
@@ -77,27 +78,19 @@ def figures_of(rows: DataFrame) -> DataFrame:
 
 def _figures(rows: DataFrame) -> DataFrame:
     runs = runs_of(rows)
-    changes, publishes = piece_of(rows, "changes"), piece_of(rows, "publishes")
-    histories = pieces.histories(changes)
-    given = piece_of(rows, "deliveries").transform(pieces.merged_deliveries)
-    placed = given.transform(figures.placed, publishes, histories).cache()
-    events = placed.transform(figures.events, publishes, changes)
-    traffic = piece_of(rows, "traffic").transform(pieces.merged_traffic).cache()
-    receipts = piece_of(rows, "copies").transform(pieces.receipts, histories).cache()
+    found = tables_of(rows)
+    tables = found._replace(
+        placed=found.placed.cache(), receipts=found.receipts.cache(), traffic=found.traffic.cache()
+    )
+    histories = pieces.histories(piece_of(rows, "changes"))
     connections = piece_of(rows, "connections")
-    peers = traffic.transform(figures.peers, histories, receipts, connections)
+    peers = tables.traffic.transform(figures.peers, histories, tables.receipts, connections)
     parts = [
-        events.withColumn("run", run_in("message")).transform(_of_events, runs),
-        _quantiles(placed, "latency_ns", "latency", 1e-6, "_ms"),
-        _quantiles(placed, "hops", "hops", 1.0, ""),
-        figures.copied(
-            receipts.withColumn("run", run_in("peer")),
-            placed.where("remote").select(
-                run_in("message").alias("run"), F.lit(1).alias("deliveries")
-            ),
-            "run",
-        ),
-        _of_traffic(traffic),
+        tables.events.transform(_of_events, runs),
+        _quantiles(tables.placed, "latency_ns", "latency", 1e-6, "_ms"),
+        _quantiles(tables.placed, "hops", "hops", 1.0, ""),
+        copies(tables),
+        _of_traffic(tables.traffic),
         _of_peers(peers),
     ]
     wide = reduce(lambda one, other: one.join(other, "run", "left"), parts, runs)
@@ -136,7 +129,7 @@ def _quantiles(placed: DataFrame, value: str, name: str, unit: float, suffix: st
     """Quantiles as the pipeline defines them: the smallest value that a share of all values does
     not exceed."""
     remote = placed.where("remote").where(F.col(value).isNotNull())
-    counted = remote.groupBy(run_in("message").alias("run"), value).agg(count("number"))
+    counted = remote.groupBy("run", value).agg(count("number"))
     of_run = Window.partitionBy("run")
     ranked = counted.select(
         *("run", value),
@@ -159,7 +152,7 @@ def _of_traffic(traffic: DataFrame) -> DataFrame:
     def of_group(each: str, name: str) -> Column:
         return F.coalesce(F.sum(F.when(group == each, F.col(name))), F.lit(0))
 
-    return sent.groupBy(run_in("peer").alias("run")).agg(
+    return sent.groupBy("run").agg(
         *(of_group(each, "messages").alias(f"sent_{each}") for each in GROUPS),
         *(of_group(each, "bytes").alias(f"bytes_{each}") for each in GROUPS),
         F.sum("bytes").alias("all_bytes"),
