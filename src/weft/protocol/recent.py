@@ -13,8 +13,9 @@ signatures are the proof of it.
 
 A run that comes over its publisher's own connection, where TLS proves the same key, and that this
 member passes on to nobody, is taken in on its publisher's word (`judge`, `vouched`). Runs are
-chained, so the signature of the latest proves what is in all before it: it is verified every
-`WORD_MS`, and before this member tells another one of these runs. A wrong signature takes back all
+chained, so the signature of the latest proves what is in all before it: it is verified `WORD_MS`
+after the first of them (`delivery.py` has the timer, so that no run waits for it), and before this
+member tells another one of these runs. A wrong signature takes back all
 runs noted since the last good one, and that life's word counts no more. Before a run is sent to
 another member, its own signature is verified. measured: at 1,000 events a second each is a run, and
 its verification was a quarter of what it cost a reader.
@@ -214,7 +215,7 @@ class Life:
     __slots__ = (
         *("_believed", "_key", "_proven", "_spans", "_starts", "_stretches", "above", "floor"),
         *("forgotten_ms", "forked", "gap_since", "held", "mark", "newest", "newest_digest"),
-        *("passed", "published_ms", "tag", "touched", "word_from", "word_since"),
+        *("passed", "published_ms", "tag", "touched", "word_from"),
     )
 
     def __init__(
@@ -238,7 +239,6 @@ class Life:
         self.gap_since = now
         self.mark: int | None = 0  # its part of the fingerprint; None: made when asked for
         self.word_from = 0  # from this number on there is only the publisher's word; 0: all proven
-        self.word_since = now
         self._proven = newest, digest  # the newest that is proven
         self._believed = True  # the publisher's word was good so far
 
@@ -334,10 +334,10 @@ class Life:
             and self.newest.last == self.floor
         )
 
-    def take_word(self, first: int, now: Millis) -> None:
+    def take_word(self, first: int) -> None:
         """From this number on there is only the publisher's word."""
         if not self.word_from:
-            self.word_from, self.word_since = first, now
+            self.word_from = first
             self._proven = self.newest, self.newest_digest
 
     def keep_word(self) -> None:
@@ -451,12 +451,11 @@ class Recent:
         held = None if believed else life.holding(run.first)
         if held is not None and held.run == run:
             return Verdict.COPY
-        if life.word_from and (not believed or now - life.word_since >= WORD_MS):
-            self._hold_to_word(life)
-            believed = believed and life.may_vouch(run)
-            held = life.holding(run.first)
         if believed:
             return vouched_run(self._topic, run) or Verdict.FORGED
+        if life.word_from:
+            self._hold_to_word(life)
+            held = life.holding(run.first)
         last = run.last
         if held is None and life.has_seen(run.first) and life.has_seen(last):
             return Verdict.OLD
@@ -513,6 +512,14 @@ class Recent:
         life.break_word()
         self._unmark(life)
 
+    def prove(self) -> None:
+        """Verify all that was taken on publishers' words."""
+        for key, life in list(self._unsettled.items()):
+            if life.word_from:
+                self._hold_to_word(life)
+            if not life.above:
+                del self._unsettled[key]
+
     def admit(self, proven: Proven, hops: int, now: Millis, wall_ms: int) -> None:
         """Note a run that `judge` found new."""
         run = proven.run
@@ -524,7 +531,7 @@ class Recent:
             self.lives.move_to_end(key)
         first, last = run.first, proven.last
         if proven.vouched:
-            life.take_word(first, now)
+            life.take_word(first)
         gaps = bool(life.above)
         if life.see(first, last):
             if gaps:
@@ -657,10 +664,9 @@ class Recent:
             old.append((life, held))
         for life, held in old:
             self._release(life, held)
+        self.prove()
         for key, life in list(self._unsettled.items()):
-            if life.word_from:
-                self._hold_to_word(life)
-            if life.above and life.gap_since <= limit:
+            if life.gap_since <= limit:
                 self._close_lowest_gap(life)
                 life.gap_since = now
             if not life.above:
