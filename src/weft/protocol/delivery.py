@@ -59,7 +59,7 @@ from weft.documents.run import (
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
-from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
+from weft.protocol.recent import WORD_MS, Contradiction, Judged, Life, Recent, Verdict
 from weft.protocol.seam import (
     Answer,
     AskSubTopic,
@@ -99,6 +99,8 @@ _REFUSED_MAX = 1_024
 _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie and are remembered."""
 
+WORD = "delivery.word"
+"""The time at which runs that were taken on their publishers' words are proven."""
 ORDER = "delivery.order"
 """The time at which events that wait for earlier ones are looked through."""
 _EARLY_BYTES_MAX = 4 << 20
@@ -157,6 +159,7 @@ class Delivery:
         self._sign_with = sign
         self._published: dict[Topic, int] = {}  # number of the last own event, per topic
         self._signed: dict[Topic, bytes] = {}  # digest of the last own statement, per topic
+        self._on_word: dict[Topic, Recent] = {}  # with runs taken on their publishers' words
         self._orders: dict[tuple[Topic, PeerId, int], _Order] = {}
         self._early_bytes = 0
         self._order_armed = False
@@ -356,9 +359,22 @@ class Delivery:
             self.note_refused(topic, proven.run, "by its name the topic is another peer's")
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+        if proven.vouched:
+            self._prove_soon(topic, recent)
         if subscribed:
             self._deliver_in_order(topic, recent, proven.run, hops, source)
         return True
+
+    def _prove_soon(self, topic: Topic, recent: Recent) -> None:
+        """A timer has the signature verified, so that no run waits for that."""
+        if not self._on_word:
+            self._ctx.set_timer(WORD_MS, WORD, GENERAL)
+        self._on_word[topic] = recent
+
+    def _on_word_timer(self) -> None:
+        taken, self._on_word = self._on_word, {}
+        for recent in taken.values():
+            recent.prove()
 
     def note_refused(self, topic: Topic, run: Run, reason: str) -> None:
         """Remember why a run of another peer is neither taken in nor passed on."""
@@ -535,7 +551,10 @@ class Delivery:
         return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)
 
     def timers(self) -> Timers:
-        return {ORDER: lambda timer: self._on_order_timer()}
+        return {
+            ORDER: lambda timer: self._on_order_timer(),
+            WORD: lambda timer: self._on_word_timer(),
+        }
 
     # --- what the peer asks -----------------------------------------------------------------------
 

@@ -76,3 +76,4 @@ class Payload(Message, frozen=True, tag=22):
     topic: WireTopic
     run: Run
     hops: Hops
+    reach: Hops = 0  # the publisher pushes this run itself, over so many links; else 0

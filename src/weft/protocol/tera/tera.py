@@ -275,9 +275,10 @@ class Tera(Routing):
     def _on_payload(self, state: TopicState, sender: Contact, message: Payload) -> None:
         run = message.run
         note_received(self._ctx, "payloads_received", run)
-        judged = state.judge(run, sender)
+        straight = message.reach > 0 and state.is_straight(sender, run, message.reach)
+        judged = state.judge(run, sender, straight)
         waiting = self._waiting_for(sender, run, judged)
-        state.on_pushed(sender, run, judged, message.hops)
+        state.on_pushed(sender, run, judged, message.hops, straight)
         self._go_on_with(waiting)
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:

@@ -153,7 +153,10 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
-            self._scheme.push(proven.run, 0, None)
+            if self.tree is not None and self._reaches_all(proven.run):
+                self.tree.push_straight(proven.run, None)
+            else:
+                self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
 
@@ -163,18 +166,40 @@ class TopicState(TopicPart):
         for contact in self.view.sample(_HANDED_OVER):
             self._ctx.send(contact, RouteEvent(self.topic, run))
 
-    def judge(self, run: Run, sender: Contact) -> Judged:
+    def _reaches_all(self, run: Run) -> bool:
+        """Whether this publisher has a link to each member of a small topic, and some of them are
+        none of the tree's: then it pushes the run over all of them (`tree.py`)."""
+        linked = self.links.linked
+        if self.tree is None or not self.tree.lazy or run.sealed or run.parts:
+            return False
+        peers = self.view.peers
+        return len(peers) <= len(linked) and all(map(linked.__contains__, peers)) and self._is_small
+
+    def is_straight(self, sender: Contact, run: Run, reach: int) -> bool:
+        """Whether a run need not be passed on: its publisher pushes it itself, in a small topic,
+        over no fewer links than this member has."""
+        linked = self.links.linked
+        if self.tree is None or sender.peer != run.publisher or sender.peer not in linked:
+            return False
+        return len(linked) <= reach and self._is_small
+
+    def judge(self, run: Run, sender: Contact, straight: bool = False) -> Judged:
         """Whether a run that this member was sent is new and proven; nothing is noted of it."""
-        passed_on = self.tree is None or self.tree.passes_on(sender.peer)
+        passed_on = not straight and (self.tree is None or self.tree.passes_on(sender.peer))
         return self._delivery.judge(self.topic, self.recent, run, sender.peer, passed_on)
 
-    def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
+    def _accept(
+        self, run: Run, judged: Judged, hops: int, source: Contact | None, straight: bool = False
+    ) -> Taken:
         """Take a run in: deliver and pass it on if it is new. Returns what became of it."""
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
             if source is not None and source.peer == run.publisher:
                 self._begin_tree(source.peer)
-            self._scheme.push(run, hops, source.peer if source is not None else None)
+            if straight and self.tree is not None and source is not None:
+                self.tree.push_straight(run, source.peer)
+            else:
+                self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
             if source is not None and isinstance(self._scheme, Spread):
                 self._scheme.note_gap(run, source)
@@ -199,19 +224,22 @@ class TopicState(TopicPart):
         self._accept(run, judged, 1, self._delivery.source(sender))
         return self.recent.has_taken(run)
 
-    def on_pushed(self, sender: Contact, run: Run, judged: Judged, hops: int) -> None:
+    def on_pushed(
+        self, sender: Contact, run: Run, judged: Judged, hops: int, straight: bool = False
+    ) -> None:
         """A run came over a link, or a reference to one that is here already. Its sender believes
-        in a link over which the tree goes."""
+        in a link over which the tree goes, or pushes straight to all members."""
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
-        taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
+        hops = min(hops, HOPS_MAX - 1)  # room for one more
+        taken = self._accept(run, judged, hops, sender, straight)
         if taken is Taken.NEW:
             self._silence.hear(sender.peer)
             return
         self._hear_of(sender.peer, (run,))
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
-        if self.tree is not None:
+        if self.tree is not None and not straight:
             self.tree.on_no_news(sender, run, taken)
 
     def _hear_of(self, peer: PeerId, named: Iterable[Run | Span]) -> None:
