@@ -179,7 +179,7 @@ class Scales(Observer):
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row."""
+    """A network with hostile peers, played once: what honest peers lost and what it cost them."""
     honest = _honest(params)
     scales = Scales(honest)
     config = Config(history=History(enabled=bool(params["history"])))

@@ -104,7 +104,7 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def stabilise(params: Params, seed: int) -> Columns:
-    """One row."""
+    """Peers crash at once; how many periods pass until all roles are right again."""
     net = settled_net(params, seed, TopicDht())
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
@@ -142,7 +142,7 @@ def _misplaced(net: Net) -> int:
 
 
 def stabilise_arrays(params: Params, seed: int) -> Columns:
-    """One row."""
+    """Roles from the memberships alone, a crash, and the periods until all are right again."""
     held = memberships_of(params, seed)
     held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
@@ -231,7 +231,7 @@ def inside_of_all(forest_delegates: Function) -> Function:
 
 
 def inside_of_all_arrays(spread_forest: Function) -> Function:
-    """The same over arrays."""
+    """A planted defect: over arrays, too, every member may be inside of every tree."""
     return lambda crowd, root, inside, *others: spread_forest(
         crowd, root, np.arange(len(crowd.places)), *others
     )
