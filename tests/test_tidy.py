@@ -66,29 +66,33 @@ CALLED_FROM_OUTSIDE = {
 RIDDLES = re.compile(r"(?<![.\w])(?:who|whoever|whom)\b", re.IGNORECASE)
 """Not the names of draws, which end with `.who`."""
 EMPTY_TEXTS = re.compile(
-    r"^(?:(?:see (?:the )?module|one of them|the same)\b.{0,12}"
-    r"|(?:guess|measured|paper)\W*(?:this)?\.?)$",
+    r"^(?:(?:see (?:the )?module|one of them)\b.{0,12}"
+    r"|the same(?: (?:as|for|in|of|over|to|with)\b[^,.:;]*)?\.?"
+    r"|(?:as )?(?:one|a|an|the) \w+\.?"
+    r"|(?:guess|measured|paper)\W*(?:this|the same)?\W*)$",
     re.IGNORECASE,
 )
-"""Texts that refer to another one, and marks of constants that do not say what is bounded."""
+"""Texts that refer to another one, that repeat a name, and marks of constants that do not say what
+is bounded."""
 PATHS = re.compile(
-    r"(?<![\w/.:-])((?:[\w-]+/)*[\w-]+\.(?:py|md|toml|ya?ml|sh|js|html|css|txt))\b|`((?:[\w-]+/)+)`"
+    r"(?<![\w/.:-])((?:[\w-]+/)*[\w-]+\.(?:py|md|toml|ya?ml|sh|m?js|json|html|css|svg|service|txt))\b|`((?:[\w-]+/)+)`"
 )
+CODE = re.compile(r"(?s:^ *```.*?^ *```$)|^ {4}.*$|`[^`\n]+`", re.MULTILINE)
+"""On pages: fenced and indented blocks, and what stands between backticks."""
 ELSEWHERE = {
-    *("example.py", "small.toml"),  # that readers write
+    *("example.py", "small.toml", "new.json", "old.json"),  # that readers write
     *("page.html", "report.html", "recommended.toml", "out", "tables", "trace"),  # that runs write
-    *("config1.txt", "nats.js"),  # of other projects
+    *("cluster.json", "lake.json", "spark.json", "summary.json", "universe.json", "verdict.json"),
+    *("versus.json", "figure.svg", "latency.svg", "load.svg", "overlay.svg"),
+    *("config1.txt", "nats.js", "msgspec.json"),  # of other projects
 }
 CLOCKS = {
-    "monotonic",
-    "perf_counter",
-    "process_time",
-    "sleep",
-    "thread_time",
-    "monotonic_ns",
-    "time",
+    *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"),
+    *("process_time_ns", "sleep", "thread_time", "thread_time_ns", "time"),
 }
 """Not `time_ns`, by which tests set the wall clock that peers read."""
+WALL_CLOCKS = {"time_ns", "now", "utcnow", "today"}
+"""What tests may read to set a clock, or to date what they make."""
 
 
 @dataclass(frozen=True)
@@ -569,14 +573,15 @@ def _used(nodes: list[ast.AST]) -> Counter[str]:
 
 def unused(house: House) -> Iterator[str]:
     """Functions, classes and constants that nothing but tests and benchmarks uses, or only they
-    themselves. Pages count as users: what they name is for applications."""
+    themselves. Code on pages counts as a user: what it names is for applications."""
     uses = {module.name: _used(module.nodes) for module in house.modules.values()}
     used: Counter[str] = Counter()
     for each in uses.values():
         used.update(each)
     pages: set[str] = set()
     for page in [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]:
-        pages |= set(re.findall(r"\w+", page.read_text()))
+        for code in CODE.findall(page.read_text()):
+            pages |= set(re.findall(r"\w+", code))
     for module in house.modules.values():
         for name, node in _defined(module):
             if name in CALLED_FROM_OUTSIDE or name in pages:
@@ -746,7 +751,7 @@ def private_touches(house: House) -> Iterator[str]:
 
 def timed_tests(house: House) -> Iterator[str]:
     """Tests that read a clock or sleep: timings belong into benchmarks. Kits may have a deadline
-    for what a test waits for."""
+    for what a test waits for. The wall clock may be read to set it, but no time is taken by it."""
     for module in house.tests:
         if not module.path.name.startswith("test_"):
             continue
@@ -756,11 +761,41 @@ def timed_tests(house: House) -> Iterator[str]:
                 if any(alias.name in CLOCKS for alias in node.names):
                     yield f"{where}:{node.lineno}"
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr not in CLOCKS:
-                    continue
                 of = ast.unparse(node.func.value)
-                if re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of):
+                clock = re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of)
+                if node.func.attr in CLOCKS and clock:
                     yield f"{where}:{node.lineno}"
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from (f"{where}:{line}" for line in _compared(node))
+
+
+def _compared(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
+    """Lines that ask whether a reading of the wall clock is earlier, or how much earlier."""
+    inside = list(ast.walk(function))
+
+    def is_reading(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            return _name(node.func) in WALL_CLOCKS
+        return isinstance(node, ast.Name) and node.id in named
+
+    named: set[str] = set()
+    named |= {
+        target.id
+        for node in inside
+        if isinstance(node, ast.Assign) and is_reading(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in inside:
+        if isinstance(node, ast.Compare):
+            ordered = any(isinstance(one, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for one in node.ops)
+            parts = [node.left, *node.comparators] if ordered else []
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            parts = [node.left, node.right] if is_reading(node.right) else []
+        else:
+            continue
+        if any(is_reading(one) for part in parts for one in ast.walk(part)):
+            yield node.lineno
 
 
 def strays(house: House) -> Iterator[str]:
@@ -956,6 +991,7 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     (unused, {"src/weft/net/a.py": "def forgotten():\n    pass\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    return forgotten()\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    'See `forgotten`.'\n"}),
+    (unused, {"src/weft/net/a.py": "def network():\n    pass\n", "docs/a.md": "the network"}),
     (
         unused,
         {
@@ -969,10 +1005,17 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     (missing_paths, {"docs/a.md": "see `net/gone/away.py`"}),
     (missing_paths, {"docs/a.md": "see `packaging/gone.toml`"}),
     (missing_paths, {"docs/a.md": "see `src/weft/gone/`"}),
+    *(
+        (missing_paths, {"docs/a.md": f"see `{name}`"})
+        for name in ("src/weft/gone.mjs", "docs/gone.svg", "a/gone.service", "tests/node/none.json")
+    ),
     (missing_paths, {"src/weft/net/a.py": '"""See `gone.py`."""\n'}),
     (missing_paths, {"src/weft/net/__init__.py": '"""From below: `gone`."""\n'}),
     (empty_texts, {"src/weft/net/a.py": 'class A:\n    """See the module\'s text."""\n'}),
-    (empty_texts, {"src/weft/net/a.py": 'A_MAX = 3\n"""guess"""\n'}),
+    *(
+        (empty_texts, {"src/weft/net/a.py": f'A_MAX = 3\n"""{text}"""\n'})
+        for text in ("guess", "paper (the same).", "The same for kernels.", "One row.", "The same")
+    ),
     (riddles, {"src/weft/net/a.py": "# Whoever comes first.\n"}),
     (riddles, {"docs/a.md": "Whoever comes first."}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert a._b\n"}),
@@ -986,6 +1029,10 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "from time import sleep",
             "loop.time()",
             "asyncio.get_running_loop().time()",
+            "import time\n\ntime.perf_counter_ns()",
+            "def test():\n    at = datetime.now()\n    assert at <= made()",
+            "def test():\n    at = datetime.datetime.now(UTC)\n    spent = made() - at",
+            "def test():\n    at = time.time_ns()\n    assert (time.time_ns() - at) / 2 < 1",
         )
     ),
     (strays, {"tests/nowhere/test_a.py": "", "src/weft/ids.py": ""}),

@@ -7,7 +7,7 @@ import pytest
 from protocol_kit import Rig, T, answers, contact, delivered, event, told
 from weft.ids import GENERAL
 from weft.protocol import seam
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.protocol.flood import FloodMember
 from weft.protocol.membership import JoinRequest
 from weft.protocol.wire import Payload
@@ -81,7 +81,7 @@ def test_everybody_gets_everything(history: bool) -> None:
 
 def test_a_publisher_from_outside_is_asked_for_what_got_lost() -> None:
     """Its first event reached nobody. It tells the subscriber that it hears of."""
-    net = OneTopic(1, Config(routing="flood", history=History(enabled=True)))
+    net = OneTopic(1, Config(routing="flood", history=HistorySettings(enabled=True)))
     for _ in range(2):
         net.enter([0])
     net.run(15_000)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import rooms, seam
-from weft.protocol.config import Config, Dissemination, History, Routing
+from weft.protocol.config import Config, Dissemination, HistorySettings, Routing
 from weft.sim.builder import SimNet
 from weft.sim.checkers import deliveries, dht, history, state, trees
 from weft.sim.checkers.state import PeerState, states_of
@@ -133,7 +133,7 @@ class ScenarioSettings:
         """The scheme asked for, or the usual one; None where there is no choice."""
         usual: dict[Routing, AnyScheme] = {
             "tera": Dissemination().scheme,
-            "topic-dht": rooms.TopicDht().scheme,
+            "topic-dht": rooms.TopicDhtSettings().scheme,
         }
         return self.scheme or usual.get(self.routing)
 
@@ -183,7 +183,7 @@ def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -
         routing=settings.routing,
         topic_dht=located,
         dissemination=spread,
-        history=History(enabled=settings.history),
+        history=HistorySettings(enabled=settings.history),
         hierarchies=(HIERARCHY,) if settings.hierarchy else (),
         trace=tracing,
     )
@@ -221,7 +221,7 @@ class Scenario:
         self.settings = settings
         self.cycle_ms = Config().cyclon.cycle_ms
         # What only a peer has that has left for good is sought for so long.
-        withheld_ms = History().give_up_ms if settings.history else 0
+        withheld_ms = HistorySettings().give_up_ms if settings.history else 0
         self.timeline = draw_timeline(
             settings.seed, self.cycle_ms, settings.calm, settings.disasters, withheld_ms
         )

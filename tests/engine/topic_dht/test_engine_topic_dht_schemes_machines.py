@@ -16,7 +16,7 @@ from weft.engine.topic_dht.roles import (
 )
 from weft.engine.topic_dht.schemes import Events
 from weft.lab.tadht import Net, topic_of
-from weft.protocol.rooms import TopicDht as TopicSettings
+from weft.protocol.rooms import TopicDhtSettings as TopicSettings
 from weft.protocol.topic_dht.roles import location, position
 from weft.sim.topic_dht import Run
 from weft.sim.world import World

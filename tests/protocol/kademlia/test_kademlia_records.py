@@ -12,7 +12,7 @@ from weft.documents.record import KINDS, Kind
 from weft.documents.refusal import Reason
 from weft.ids import Contact
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
+from weft.protocol.config import Config, KademliaSettings
 from weft.protocol.context import Context
 from weft.protocol.kademlia.records import Providers, Values
 from weft.rules.prefix import block_key, location_of, record_key
@@ -34,11 +34,11 @@ def _numbered(monkeypatch: pytest.MonkeyPatch) -> None:
 KEY = bytes((NUMBERED,)) + b"name"
 
 
-def context(settings: Dht) -> Context:
+def context(settings: KademliaSettings) -> Context:
     return Context(contact(1), 7, Config(dht=settings))
 
 
-def values(settings: Dht, own: int = 0) -> tuple[Context, Values]:
+def values(settings: KademliaSettings, own: int = 0) -> tuple[Context, Values]:
     ctx = context(settings)
     return ctx, Values(ctx, own)
 
@@ -136,7 +136,7 @@ def add(held: Providers, provider: int, key: bytes = b"key") -> bool:
     return held.add(contact(provider), key)
 
 
-def providers(settings: Dht) -> tuple[Context, Providers]:
+def providers(settings: KademliaSettings) -> tuple[Context, Providers]:
     ctx = context(settings)
     return ctx, Providers(ctx)
 

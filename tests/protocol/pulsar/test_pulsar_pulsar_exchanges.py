@@ -18,7 +18,7 @@ from protocol_kit import (
 )
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Cyclon, Pulsar, Stan
+from weft.protocol.config import Config, Cyclon, PulsarSettings, Stan
 from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest, Neighbour
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
@@ -31,7 +31,9 @@ from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of
 
 # Cycles so short that pings are not due when something is to be seen after some of them.
-CONFIG = Config(routing="pulsarcast", pulsar=Pulsar(children_max=2), cyclon=Cyclon(cycle_ms=2_000))
+CONFIG = Config(
+    routing="pulsarcast", pulsar=PulsarSettings(children_max=2), cyclon=Cyclon(cycle_ms=2_000)
+)
 
 
 def branch_of(rig: Rig, topic: Topic = T) -> Branch:
@@ -94,7 +96,7 @@ def test_members_answer_to_lookups() -> None:
 
 def test_nobody_in_the_tree_and_another_is_closer() -> None:
     """With one rendezvous per tree, the closer of the two is asked to be it."""
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(rendezvous=1)))
     closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
     rig.meet(closer)
     request = sent(rig.subscribe(), FindRequest)[0][1]
@@ -457,7 +459,7 @@ def test_a_peer_that_may_be_a_parent_unknown_to_its_child_is_left() -> None:
 
 def test_a_root_steps_down_when_another_has_taken_it() -> None:
     """Closer peers were found: this one asks them as roots, and is one until one has a place."""
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(rendezvous=1)))
     closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
     rig.subscribe()
     rig.hear(50, TreeJoin(T, True))

@@ -8,7 +8,7 @@ from protocol_kit import Rig, T, contact, event, number_of, sent, told
 from topic_dht_rig import child_of_2, config, parent, place, routing
 from weft.ids import Topic
 from weft.protocol.kademlia.rpc import FindRequest
-from weft.protocol.rooms import TopicDht as Settings
+from weft.protocol.rooms import TopicDhtSettings as Settings
 from weft.protocol.topic_dht.events import Beat
 from weft.protocol.topic_dht.roles import (
     ABORTED,

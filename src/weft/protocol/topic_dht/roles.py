@@ -48,7 +48,7 @@ from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry, Place, Space
-from weft.protocol.rooms import CONTACTS_MAX, TopicDht
+from weft.protocol.rooms import CONTACTS_MAX, TopicDhtSettings
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix
@@ -612,7 +612,7 @@ class Role(Struct):
 class Roles:
     """All topics of one peer, and where it lies in each."""
 
-    def __init__(self, me: Contact, dht: Kademlia, config: TopicDht) -> None:
+    def __init__(self, me: Contact, dht: Kademlia, config: TopicDhtSettings) -> None:
         self.me = me
         self.by_topic: dict[Topic, Role] = {}
         self._dht = dht
