@@ -294,8 +294,8 @@ class Life:
             self.newest = held.proven.statement()
 
     def _forget_start(self, first: int) -> None:
-        """The lowest ones, which nearly always go first, are taken from the list many at once, since
-        all others move up then."""
+        """The lowest ones, which nearly always go first, leave the list many at once, since all
+        others move up then."""
         starts = self._starts
         if starts[self._before] != first:
             del starts[bisect_right(starts, first, self._before) - 1]

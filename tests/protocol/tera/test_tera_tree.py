@@ -626,6 +626,29 @@ def test_what_got_lost_of_a_straight_run_is_fetched_on_the_side() -> None:
     assert [to for _, to, _ in group.since(start, Repair)] == [victim]
 
 
+def test_a_straight_run_that_all_members_miss_is_asked_for_when_the_next_one_comes() -> None:
+    """The publisher announces nothing to those that it pushes to."""
+    group = meshed(6)
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(1_000)
+    group.drop = lambda sender, to, message: isinstance(message, Payload)
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(100)
+    group.drop = lambda sender, to, message: False
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(200)
+    for number in group.peers:
+        assert [one for one in group.delivered(number) if one[0] == 1] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_a_publisher_that_only_says_that_it_pushes_to_all_does_not_keep_its_run_from_them() -> None:
+    group = meshed(6)
+    group.drop = lambda sender, to, message: isinstance(message, Payload) and sender == 1 and to > 2
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(2_000)
+    assert all((1, 1) in group.delivered(number) for number in group.peers)
+
+
 def in_small_topic(*links: int) -> Rig:
     """A member that is linked to these, and knows of no others."""
     rig = member(*links)
@@ -656,6 +679,12 @@ def test_only_the_publisher_says_how_far_its_run_goes() -> None:
     rig = in_small_topic(2, 3, 4)
     rig.hear(2, Payload(T, event(2, 1), 1))
     assert told(rig.hear(3, Payload(T, event(9, 1), 1, reach=9)), Payload) == [2]
+
+
+def test_what_a_publisher_says_of_its_reach_counts_in_small_topics_alone() -> None:
+    rig = member(2, 3, 4)  # it knows of no others, so it cannot tell how many they are
+    rig.hear(2, Payload(T, event(2, 1), 1))
+    assert told(rig.hear(3, Payload(T, event(3, 1), 1, reach=9)), Payload) == [2, 4]
 
 
 def test_a_publisher_that_lacks_a_link_to_a_member_leaves_its_run_to_the_tree() -> None:

@@ -278,9 +278,15 @@ class Tree:
         if self.is_untried:
             self._note_shaper(run.publisher)
             self._note_wave(run, source, True)
+        key = run.publisher, run.incarnation
+        gap = Span(*key, self._feeds.last(key) + 1, run.first - 1)
+        shows_loss = self._feeds.is_straight(key) and gap.first <= gap.last
         self._feeds.note(run, source, self._ctx.now, straight=True)
         if self._awaited:
             self._note_arrival(run, source)
+        link = self.eager.get(source) or self.lazy.get(source)
+        if shows_loss and link is not None:  # perhaps lost to all members: none announces it
+            self.on_ihave(link, IHave(self._topic, [gap]))
         self._answer(run)
         # A link of the tree between two others brings no copy, so what got lost is announced there.
         beyond = self.passes_on(source)
