@@ -62,6 +62,7 @@ BOUNDS = {
     "Informants._spoke": 1_024,  # peers that spoke for themselves
     "Informants._told": 1_024,  # peers that others told of
     "Quota._counts": 8 * 128,  # peers whose doings are counted, of each kind
+    "Shares._counts": 3 * 128 * (1 + 2 + 3),  # such peers, each with a time and three topics
     "Walks._steps": 1_024,  # senders of walks that were passed on
     "Liveness._looked_at": 3 * 128,  # peers that were looked at, each with a time and a pause
 }

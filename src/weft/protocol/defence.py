@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable
 from weft.bounded import BoundedDict
 from weft.ids import Contact, PeerId, Topic, network_of, peer_number
 from weft.protocol.context import Context, Late
-from weft.protocol.quota import COUNTED_MAX, Quota
+from weft.protocol.quota import COUNTED_MAX, Quota, Shares
 from weft.protocol.seam import Millis
 from weft.protocol.settings import Settings, require
 from weft.rules.draw import absorb
@@ -235,9 +235,9 @@ class Answered:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._told: Quota[tuple[Topic, PeerId]] = Quota(_TOLD_SEEN, _ANSWERED_MS)
-        self._offered: Quota[tuple[Topic, PeerId]] = Quota(_OFFERED, _ANSWERED_MS)
-        self._repaired: Quota[tuple[Topic, PeerId]] = Quota(_REPAIRED_BYTES, _ANSWERED_MS)
+        self._told = Shares(_TOLD_SEEN, _ANSWERED_MS)
+        self._offered = Shares(_OFFERED, _ANSWERED_MS)
+        self._repaired = Shares(_REPAIRED_BYTES, _ANSWERED_MS)
 
     def tells(self, topic: Topic, peer: PeerId) -> bool:
         """Whether a peer may be told once more what was published before."""
@@ -252,10 +252,8 @@ class Answered:
         `linked` one always."""
         return lambda size: linked or self._takes(self._repaired, topic, peer, size)
 
-    def _takes(
-        self, quota: Quota[tuple[Topic, PeerId]], topic: Topic, peer: PeerId, cost: int
-    ) -> bool:
-        takes = quota.takes((topic, peer), self._ctx.now, cost=cost)
+    def _takes(self, shares: Shares, topic: Topic, peer: PeerId, cost: int) -> bool:
+        takes = shares.takes(peer, topic, self._ctx.now, cost=cost)
         if not takes and self._ctx.config.defence.rates:
             self._ctx.counters["answers_refused"] += 1
             return False
