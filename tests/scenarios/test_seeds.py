@@ -436,3 +436,15 @@ def test_what_only_a_publisher_has_that_left_for_good_is_given_up_in_the_end() -
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize(
+    ("seed", "calm"), [((19_566_659_359_573, 12, 15, 100), True), ((915, 20, 30, 100), False)]
+)
+def test_what_is_published_below_hostile_roots_comes_to_members_below_others(
+    seed: tuple[int, int, int, int], calm: bool
+) -> None:
+    """A black hole took the event and told nobody, so the others' children did not know that they
+    lacked it: the publisher looks for them."""
+    result = run(ScenarioSettings(*seed, routing="pulsarcast", calm=calm, hostile=30))
+    assert result.violations == [], result.settings.command()

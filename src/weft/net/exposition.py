@@ -109,6 +109,7 @@ HELP = {
     "lookups": "Searches for subscribers of a topic",
     "lookups_empty": "Searches for subscribers of a topic that found none",
     "losses_asked": "Times missing events were asked of the last member that announced them",
+    "members_refused": "Words of subscribers that came more often than a neighbour may bring them",
     "missing_forgotten": "Announced events not waited for, as too many others were",
     "missing_passed": "Events of a publisher not waited for any longer, so that later ones pass",
     "names_refused": "Messages kept back from peers that others had named too many of",

@@ -84,6 +84,9 @@ _SHOWN = stream_of("pulsar.shown")
 _SHOWN_TO = 2
 """guess: roots that an event of this peer's own is shown to, in each of two cycles. Where 30 % of
 all peers are hostile, both are in one case of 11, and all three roots in one of 37."""
+_SILENT_ROOTS = 2
+"""guess: roots in a row that do not say what they have seen after an event of this peer's own,
+before other members are looked for; one message of two may be lost."""
 _STARVED_BEATS = 2
 """guess: beats, ten seconds apart, at which the root had seen more while nothing came; an event
 that was just published may take as long as one."""
@@ -390,6 +393,14 @@ class _Attempt(Struct, eq=False):
         return not self.asked[peer] and root if peer in self.asked else True
 
 
+class _Shown(Struct):
+    """A member's own events in one tree, while they are shown to roots."""
+
+    cycles: int = 0
+    asked: PeerId | None = None  # the root that was asked last, until it answers
+    silent: int = 0  # roots in a row that did not answer
+
+
 class Attachment:
     """The places of one peer in its trees, and the joins under way."""
 
@@ -398,6 +409,7 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
+        self._shown: dict[Topic, _Shown] = {}
         # For the sake of sharing: trees, the peers asked there, and in which cycle each was.
         self._place = ranking(ctx.me.peer)
         self._shared: BoundedDict[tuple[Topic, PeerId], int] = BoundedDict(_SHARED_MAX)
@@ -507,6 +519,7 @@ class Attachment:
         branch.leave()
         self._going.pop(branch.topic, None)
         self._served.end(branch.topic)
+        self._shown.pop(branch.topic, None)
         self._trees.give_up(branch)
 
     # --- handlers ---------------------------------------------------------------------------------
@@ -612,6 +625,9 @@ class Attachment:
         branch = self._trees.get(message.topic)
         if branch is None:
             return
+        shown = self._shown.get(message.topic)
+        if shown is not None and shown.asked == sender.peer:
+            shown.asked, shown.silent = None, 0
         stranger = message.first and sender.peer not in branch.watched
         if stranger and branch.parent is not None and not branch.rendezvous:
             self.confirm(branch, branch.parent)
@@ -630,8 +646,29 @@ class Attachment:
                 self.start(branch, self._known(branch, peer))
 
     def show_published(self, branch: Branch) -> None:
-        """Show what this peer published to some roots that it is not linked to (`branch.py`)."""
-        self._events.show(branch, self._some_roots(branch, _SHOWN_TO))
+        """Show what this peer published to some roots that it is not linked to (`branch.py`). From
+        the second cycle on one of them is asked what it has seen as well: black holes do not say,
+        whatever they take. So where roots are silent, members are looked for."""
+        due = branch.count_show()
+        shown = self._shown.get(branch.topic)
+        if not due and (shown is None or shown.asked is None):
+            self._shown.pop(branch.topic, None)
+            return
+        if shown is None:
+            shown = self._shown[branch.topic] = _Shown()
+        shown.silent += shown.asked is not None
+        shown.cycles += 1
+        shown.asked = None
+        if shown.silent >= _SILENT_ROOTS:
+            self._compare_with_members(branch)
+            if not due:
+                return
+        roots = self._some_roots(branch, _SHOWN_TO if due else 1)
+        if shown.cycles > 1 and roots:
+            asked = roots.pop()
+            shown.asked = asked.peer
+            self._events.ask(branch, asked)
+        self._events.show(branch, roots)
 
     def _compare_with_root(self, branch: Branch) -> None:
         """The parent does not bring what the root has seen: compare with a root (`branch.py`)."""

@@ -24,12 +24,14 @@ repaired event is passed on like any other, since members below missed it as wel
 Deviation: the only way from a member to the rest of the tree is its parent, which may be a black
 hole that passes nothing on and has seen the same as its child. So a member that has published shows
 its events to roots as well (numbers, no payload), for two cycles; a root that lacks one asks for it
-and spreads it. The roots are the closest peers to the topic's id of those that this peer knows and
-those that its parent names, so a parent cannot make them up. Two black holes above each other agree
-on what the lower one never got. So beats carry what their root has seen, and a member that stays
-behind while nothing comes compares with a root itself, and where all roots bring nothing, with
-members that a lookup meets. (A parent that lies about the root's beat as well still starves its
-children: comparing with roots all the time would cost messages at rest.)
+and spreads it. One of them is asked what it has seen, too; where two in a row do not say, members
+that a lookup meets are shown the events, since what black holes take goes no farther. The roots are
+the closest peers to the topic's id of those that this peer knows and those that its parent names,
+so a parent cannot make them up. Two black holes above each other agree on what the lower one never
+got. So beats carry what their root has seen, and a member that stays behind while nothing comes
+compares with a root itself, and where all roots bring nothing, with members that a lookup meets. (A
+parent that lies about the root's beat as well still starves its children: comparing with roots all
+the time would cost messages at rest.)
 """
 
 from __future__ import annotations
@@ -616,6 +618,11 @@ class Events:
         for other in others:
             settle_ms = self._ctx.config.dissemination.settle_ms
             recent.show(self._ctx, branch.topic, branch.recent, other, settle_ms)
+
+    def ask(self, branch: Branch, other: Contact) -> None:
+        """Show as well, and have a member say what it has seen."""
+        settle_ms = self._ctx.config.dissemination.settle_ms
+        self.compare(branch, other, NOT_SEEN, settle_ms)
 
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Compare over a standing link, once a cycle. If its ends differ for longer, neither may

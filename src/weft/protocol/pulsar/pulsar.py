@@ -199,7 +199,7 @@ class Pulsar(Routing):
                 self._attachment.leave(branch)
             elif branch.parent is not None:
                 self._watch_parent(branch, branch.parent)
-                if branch.count_show() and self._ctx.config.defence.access:
+                if self._ctx.config.defence.access:
                     self._attachment.show_published(branch)
             elif not self._attachment.is_going(branch.topic) and not self.trees.is_postponed(
                 branch.topic
