@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from weft.pipeline.ingest import files
 from weft.pipeline.ingest.files import inspect, listed
 from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
-from weft.pipeline.ingest.mediawiki import NOT_XML
+from weft.pipeline.ingest.mediawiki import NO_REVISION, NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
 from weft.pipeline.ingest.records import NO_TIME, NOT_TEXT, NULS
 from weft.pipeline.ingest.rows import (
@@ -69,6 +69,45 @@ def test_a_broken_page_costs_no_other_page(spark: SparkSession, tmp_path: Path) 
     held, bad = taken(spark, [dump])
     assert {topic for _, topic, _ in held} == {f"P{n}" for n in range(1, 201) if n != 10}
     assert bad == [("dump.xml", 10, NOT_XML)]
+
+
+def test_a_page_whose_tags_are_damaged_is_not_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pages = [page(n) for n in range(1, 21)]
+    pages[2] = pages[2].replace("<page>", "<pag3>")
+    pages[4] = pages[4].replace("<page>", "")
+    pages[6] = pages[6].replace("<page>", "<PAGE>")
+    pages[8] = pages[8].replace("page>", "PAGE>")
+    pages[10] = pages[10].replace("<revision>", "<revison>").replace("</revision>", "</revison>")
+    upload = "<upload><timestamp>1970-01-01T00:00:02Z</timestamp><contributor/></upload>"
+    pages[12] = pages[12].replace("</page>", f"{upload}</page>")
+    pages[14] = pages[14].replace("</page>", "")
+    pages[15] = page(16) + "</mediawiki>\n<mediawiki>\n<!-- <b> --><siteinfo><a/></siteinfo>\n"
+    dump = tmp_path / "dump.xml"
+    head = '<?xml version="1.0"?>\n<mediawiki xml:lang="en">\n<siteinfo><base>x</base></siteinfo>\n'
+    dump.write_text(head + "".join(pages) + "<pag3>left</pag3></mediawiki>\n")
+    held, bad = taken(spark, [dump])
+    lost = [3, 5, 7, 9, 11, 21]
+    kept = [n for n in range(1, 21) if n not in lost]
+    assert sorted(int(topic[1:]) for _, topic, _ in held) == kept
+    reasons = {line: NO_REVISION if line == 11 else NOT_XML for line in lost}
+    assert bad == [("dump.xml", line, reasons[line]) for line in lost]
+
+
+def test_names_of_a_dump_that_are_not_utf8_are_not_made_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dump = tmp_path / "dump.xml"
+    pages = [page(n).encode() for n in range(1, 8)]
+    pages[1] = pages[1].replace(b"ann", b"J\xf6rg")
+    pages[2] = pages[2].replace(b"ann", b"J\xe4rg")
+    pages[3] = pages[3].replace(b"P4", b"\xdcber")
+    pages[4] = pages[4].replace(b"</contributor>", b"</contributor><text>gr\xfcn</text>")
+    dump.write_bytes(b"<mediawiki>\n" + b"".join(pages) + b"</mediawiki>\n")
+    held, bad = taken(spark, [dump])
+    assert held == {("ann", f"P{n}", 1) for n in (1, 5, 6, 7)}
+    assert bad == [("dump.xml", line, NOT_TEXT) for line in (2, 3, 4)]
 
 
 def test_parquet_files_with_other_columns_keep_their_times(
