@@ -25,6 +25,7 @@ from weft.pipeline.ingest.rows import (
     MORE_JSON,
     NOT_PLAIN,
     OPEN_QUOTE,
+    TWICE,
     QuotedRow,
     plan_delimited,
     plan_parquet,
@@ -198,6 +199,16 @@ def test_quoted_line_breaks_are_part_of_a_name(spark: SparkSession, tmp_path: Pa
     assert bad == [("subs.csv", 6, OPEN_QUOTE)]
 
 
+def test_a_csv_may_begin_like_xml_or_json(spark: SparkSession, tmp_path: Path) -> None:
+    path, other = tmp_path / "subs.csv", tmp_path / "other.csv"
+    path.write_text('<anon>,cats\n"bob\nlee",cats\ncid,cats\ndan,cats\n')
+    held, bad = taken(spark, [path])
+    assert {user for user, _, _ in held} == {"<anon>", "bob\nlee", "cid", "dan"}
+    assert bad == []
+    other.write_text(path.read_text().replace("<anon>", "{anon}"))
+    assert plan_delimited("csv", inspect(str(other)), Options()).breaks
+
+
 def test_a_quote_that_never_ends_costs_its_line() -> None:
     lines = ['a,"b', *(f"u{n},t" for n in range(3))]
     rows = list(quoted_rows(lines, ",", 2))
@@ -330,12 +341,29 @@ def test_what_else_is_on_a_line_of_json_is_not_passed_over(
         '{"user": "\\ud83d\\ude00?", "topic": "x"}\n'
         '{"user": "\\\\ud83d?", "topic": "x"}\n'
         '{"user": "dan", "topic": "x"}\n{"user": "eve", "topic": "x"}\n'
+        + "".join(f'{{"user": "bob", "topic": "x"}}{each}{{"user": "cid"}}\n' for each in ";]:\x1e")
+        + '{"user": "bob", "topic": "x"}, "user": "cid"}\n'
+        + "".join(f'{{"user": "{name}", "topic": "x"}}\n' for name in ("fay", "gus", "hal", "ida"))
     )
     held, bad = taken(spark, [path])
-    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve"}
+    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve", "fay", "gus", "hal", "ida"}
     assert {user for user, _, _ in held} == names
     more = [("subs.jsonl", line, MORE_JSON) for line in (2, 3, 4)]
-    assert bad == [*more, ("subs.jsonl", 5, HALF)]
+    last = [("subs.jsonl", line, MORE_JSON) for line in range(10, 15)]
+    assert bad == [*more, ("subs.jsonl", 5, HALF), *last]
+
+
+def test_a_field_that_is_given_twice_is_no_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.jsonl"
+    path.write_text(
+        '{"user": "ann", "topic": "x", "more": {"user": "bob", "topic": "y"}}\n'
+        '{"user": "bob", "topic": "x", "user": "cid"}\n'
+        '{"user": "dan", "topic": "x", "more": 1, "more": 2, "text": "\\"user\\": "}\n'
+        '{"user": "eve", "topic": "x"}\n'
+    )
+    held, bad = taken(spark, [path])
+    assert {user for user, _, _ in held} == {"ann", "dan", "eve"}
+    assert bad == [("subs.jsonl", 2, TWICE)]
 
 
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
 NOT_PLAIN = "the user or the topic is a list or an object"
 MORE_JSON = "more on the line than one JSON object"
+TWICE = "the user, the topic or the time is given twice"
 HALF = "a name holds half of a character (one \\u escape of two)"
 PARQUET = "parquet"
 OPEN_QUOTE = "a quote that does not end"
@@ -73,7 +75,7 @@ _HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 _HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
-_MAY_BE_MORE = r"\}[\s,]*\{|[^}\s]\s*$"
+_MAY_BE_MORE = r"^\s*\{[^{}]*\}\s*\S|\}[^{}\"]*\{|[^}\s]\s*$"
 """What a line with more than one object has somewhere; one with objects in objects may, too."""
 _HALVES = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -370,7 +372,8 @@ class JsonLines(records.Lines):
         problem = F.coalesce(
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
             # Spark reads the first object of a line and passes over the rest.
-            F.when(F.col("value").rlike(_MAY_BE_MORE) & (_objects("value") != 1), MORE_JSON),
+            F.when(F.col("value").rlike(_MAY_BE_MORE) & ~_is_one("value"), MORE_JSON),
+            F.when(self._given_twice(fields), TWICE),
             F.when(self._nested(self.user) | self._nested(self.topic), NOT_PLAIN),
             F.when(self._half(self.user) | self._half(self.topic), HALF),
         )
@@ -402,6 +405,17 @@ class JsonLines(records.Lines):
         return F.when(F.size(others) > 0, F.to_json(others))
 
     @staticmethod
+    def _given_twice(fields: Sequence[str]) -> Column:
+        """Whether an object has one of these fields more than once: Spark takes the last. A field
+        of an object in it may have the same name; so the names are looked at, of the few lines
+        where one stands twice."""
+        said = "|".join(re.escape(json.dumps(field, ensure_ascii=False)) for field in fields)
+        stands_twice = F.col("value").rlike(rf"(?s)({said})\s*:.*\1\s*:")
+        names = F.map_keys(F.from_json("value", MapType(TEXT, TEXT)))
+        own = F.filter(names, lambda name: name.isin(*fields))
+        return stands_twice & (F.size(own) > F.size(F.array_distinct(own)))
+
+    @staticmethod
     def _nested(field: str) -> Column:
         """Whether a field is a list or an object. Both are read as their text, as a name may be
         that begins like one; so, of the few that do, the kind of value is looked at."""
@@ -415,10 +429,10 @@ class JsonLines(records.Lines):
         return F.contains(F.col("object")[field], F.lit("?")) & F.col("value").rlike(_HALVES)
 
 
-def _objects(value: str) -> Column:
-    """How many values a line holds; 0 if they are not parted by commas, or are none."""
-    listed = F.from_json(F.concat(F.lit("["), value, F.lit("]")), ArrayType(TEXT))
-    return F.coalesce(F.size(listed), F.lit(0))
+def _is_one(value: str) -> Column:
+    """Whether a line holds one value. A bracket in the line ends the list before its last value."""
+    listed = F.from_json(F.concat(F.lit("["), value, F.lit(",0]")), ArrayType(TEXT))
+    return F.coalesce(F.size(listed), F.lit(0)) == 2
 
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:
