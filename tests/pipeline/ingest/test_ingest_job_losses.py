@@ -236,10 +236,37 @@ def test_an_unknown_header_is_no_membership(spark: SparkSession, tmp_path: Path)
         (["UserId", "groupName"], [["1", "x"]], True),
         (["x", "y"], [["1", "2"], ["3", "4"]], True),
         (["x", "y"], [], False),
+        (["Abonnent", "Kanal"], [["anna", "x"], ["bernd", "x"]], True),
+        (["email", "mailing_list"], [["a@x.de", "x"]], True),
+        (["Teilnehmer", "Raum", "Datum"], [["anna", "x", "2024-01-01"]], True),
+        (["Abonnée", "Thème"], [["anna", "x"]], True),
+        (["usuario", "página"], [["anna", "x"]], True),
     ],
 )
 def test_what_a_header_is(cells: list[str], below: list[list[str]], expected: bool) -> None:
     assert looks_like_header(cells, below) is expected
+
+
+def test_a_first_row_that_may_be_a_header_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    texts = {
+        "unknown": "Wer,Was\nann,x\nbob,y\n",
+        "again": "ann,x\nbob,x\n",
+        "digits": "ann7,x\nbob,y\n",
+        "known": "user,topic\nann,x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    summary = ingest(spark, listed([tmp_path]), tmp_path / "lake")
+    assert summary.quality.doubts == ((str(tmp_path / "unknown.csv"), "Wer,Was"),)
+    kept = Lake(tmp_path / "lake").table(spark, "quality")
+    [row] = kept.where("figure = 'first row may be a header'").collect()
+    assert (row.reason, row.rows) == (str(tmp_path / "unknown.csv"), 1)
+    assert summary.quality.rows_in == 8
+    for header in (True, False):
+        reading = plan_delimited(
+            "csv", inspect(str(tmp_path / "unknown.csv")), Options(header=header)
+        )
+        assert (reading.doubt, reading.header) == ("", "Wer,Was" if header else None)
 
 
 def test_more_rejects_than_allowed_change_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +48,7 @@ from weft.pipeline.ingest.options import (
     by_number,
     knows_names,
     looks_like_header,
+    may_be_header,
     unit_of,
 )
 from weft.pipeline.ingest.records import LINE, NOT_TEXT, STAGED
@@ -106,10 +107,16 @@ class Delimited(records.Lines):
     unit: str
     breaks: bool = False  # whether quoted cells may hold line breaks
     names: tuple[str, ...] = ()  # of the columns, where there are more than these three
+    # The first row, if it may be a header; files that differ in it alone are read alike.
+    unsure: str = field(default="", compare=False)
 
     @property
     def has_events(self) -> bool:
         return self.time is not None or bool(self.names)
+
+    @property
+    def doubt(self) -> str:
+        return self.unsure
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
         if not self.breaks:
@@ -305,6 +312,7 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         unit_of(name, options),
         format_name == _QUOTED and file.breaks,
         _named(cells, header) if len(cells) > 2 + (time is not None) else (),
+        "" if header or options.header is not None or not may_be_header(cells, below) else first,
     )
 
 
