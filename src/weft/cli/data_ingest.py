@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import folder
 from weft.cli.problem import USAGE, Problem
-from weft.cli.spark import Stopping, master_option, session, stoppable
+from weft.cli.spark import Stopping, master_option, session, stoppable, terminable
 from weft.terminal import printable
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
         options_of_spark = QUICK if small else {}
         with (
+            terminable(),
             session(args, "data ingest", options=options_of_spark) as spark,
             Steps(spark, WEIGHTS) as steps,
         ):

@@ -6,12 +6,12 @@ text says that one ends (`</page>` cannot stand in a page's text, where `<` is w
 each is parsed alone: a page that is not well-formed is one rejected row, and the pages after it are
 read; so is what stands between pages and holds an element, because it was a page. Spark's own
 reader of XML files stops at the first such page. A page's revisions say which editor made them and
-when; where a page's text has more times or contributors than revisions, one rejected row says so. An editor that is not logged in is known by address. An editor whose name
-was deleted is unknown: such revisions are rejected. A record is a page, so the `line` of a rejected
-row is the number of the page in the file; its text names the page and the revision. A dump that was
-cut off is known by its missing end, because the reader would only miss the last page. A page is
-held in memory with all its revisions, so for whole histories prefer the stub dumps, which hold no
-text.
+when; where a page's text has more times or contributors than revisions, one rejected row says so.
+An editor that is not logged in is known by address. An editor whose name was deleted is unknown:
+such revisions are rejected. A record is a page, so the `line` of a rejected row is the number of
+the page in the file; its text names the page and the revision. A dump that was cut off is known by
+its missing end, because the reader would only miss the last page. A page is held in memory with all
+its revisions, so for whole histories prefer the stub dumps, which hold no text.
 
 *MediaWiki history* is Wikimedia's table of all edits, moves, deletions, as lines of 70 columns.
 Only edits count (`revision`, `create`); the rest is passed over. The table names pages without
@@ -43,10 +43,8 @@ NO_REVISION = "an edit that stands in no revision"
 _BAD = "_not_xml"
 _PAGE_BEGIN, _PAGE_END = r"<page(?=[\s>])", "</page>"
 _DUMP_END = r"</mediawiki>\s*$"
-_AROUND = (
-    r"(?s)</?mediawiki(?=[\s>])[^>]*>|<siteinfo(?=[\s>]).*?</siteinfo>|<!--.*?-->|^\s+|\s+$"
-)
-"""What may stand before a page: the beginning of a dump, and the end of one that another follows."""
+_AROUND = r"(?s)</?mediawiki(?=[\s>])[^>]*>|<siteinfo(?=[\s>]).*?</siteinfo>|<!--.*?-->|^\s+|\s+$"
+"""What may stand before a page: the beginning of a dump, and the end of one before it."""
 _ELEMENT = "<[^!?]"
 _TAGS = tuple(rf"(?i)<{name}(?=[\s/>])" for name in ("timestamp", "contributor", "upload"))
 _SPOILED = "\ufffd"
@@ -134,7 +132,9 @@ def parsed_pages(pages: DataFrame) -> DataFrame:
     broken = F.array(_lost(bad, NOT_XML))
     unread = F.array(_lost(_shown(title), NO_REVISION))
     more = F.when(F.col("edits") > known, unread).otherwise(nothing)
-    entries = F.when(bad.isNotNull(), broken).otherwise(F.concat(F.coalesce(revisions, nothing), more))
+    entries = F.when(bad.isNotNull(), broken).otherwise(
+        F.concat(F.coalesce(revisions, nothing), more)
+    )
     found = selected(pages.withColumn("found", entries), RECORD)
     return found.transform(records.one_by_one)
 
