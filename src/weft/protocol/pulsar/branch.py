@@ -376,8 +376,8 @@ class Branch(TopicPart):
 
     # --- what is counted --------------------------------------------------------------------------
 
-    def next_beat(self) -> None:
-        """A root begins another beat."""
+    def on_root_cycle(self) -> None:
+        """A cycle of a root begins: that is another beat."""
         self.beat += 1
         self.heard_cycle = self._ctx.cycle
 
@@ -401,7 +401,7 @@ class Branch(TopicPart):
         are settled if they are these."""
         self.unsettled = not (among and all(one.peer in self.fellows for one in others))
 
-    def postpone_check(self) -> None:
+    def on_check_put_off(self) -> None:
         """The roots are looked up in a later cycle: until then they are not known to be the right
         ones."""
         self.unsettled = True

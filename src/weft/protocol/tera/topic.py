@@ -387,7 +387,7 @@ class TopicState(TopicPart):
 
     def link_down(self, peer: PeerId) -> None:
         self._quiet = False
-        self._silence.forget(peer)
+        self._silence.on_link_down(peer)
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
@@ -409,7 +409,7 @@ class TopicState(TopicPart):
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""
-        self.links.doubt(peer)
+        self.links.on_doubt(peer)
         self.maintain_links()
 
     def lose(self, peer: PeerId, left: bool = False) -> None:
