@@ -762,6 +762,10 @@ def riddles(house: House) -> Iterator[str]:
         for line in module.text.splitlines():
             if RIDDLES.search(line):
                 yield f"{module.name}: {line.strip()}"
+    for module in [*house.tests, *house.beside]:
+        for text in _prose(module):
+            if RIDDLES.search(text):
+                yield f"{module.path.relative_to(house.root)}: {text.strip()}"
     for page in [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]:
         for line in page.read_text().splitlines() if page.name != "CHANGELOG.md" else ():
             if "whoever" in line.lower():
@@ -1078,6 +1082,8 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     ),
     (riddles, {"src/weft/net/a.py": "# Whoever comes first.\n"}),
     (riddles, {"docs/a.md": "Whoever comes first."}),
+    (riddles, {"tests/net/test_net_a.py": '"""Who acts when."""\n'}),
+    (riddles, {"tests/kit/a.py": "# whom it asks\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert a._b\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert getattr(a, '_b')\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(m):\n    m.setattr(m, '_B_S', 1)\n"}),
