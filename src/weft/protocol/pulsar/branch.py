@@ -46,7 +46,7 @@ from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.defence import Answered
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import NOT_SEEN, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
@@ -639,9 +639,8 @@ class Events:
     def _accept(self, branch: Branch, run: Run, hops: int, sender: Contact) -> Taken:
         delivery, source = self._delivery, sender.peer
         ask = branch.subscribers().get(source) if delivery.stored else None
-        taken = delivery.take_in(
-            branch.topic, branch.recent, run, hops, source, ask, branch.subscribed
-        )
+        arrival = Arrival(branch.topic, branch.recent, hops, source, ask, branch.subscribed)
+        taken = delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             self._push(branch, run, hops, sender.peer)
         return taken

@@ -22,7 +22,7 @@ from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
 from weft.protocol.defence import Answered, Informants, Silence
-from weft.protocol.delivery import Delivery, Taken, note_copy
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
@@ -213,7 +213,8 @@ class TopicState(TopicPart):
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
         sender = source.peer if source is not None else None
-        taken = self._delivery.take_judged(self.topic, self.recent, judged, hops, sender, source)
+        arrival = Arrival(self.topic, self.recent, hops, sender, source)
+        taken = self._delivery.take_judged(arrival, judged)
         if taken is Taken.NEW:
             self._quiet = False
         return taken
