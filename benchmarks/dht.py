@@ -3,8 +3,8 @@
     ./weft bench dht --peers 1000 --json
 
 Calm networks of growing size, then the largest with a fifth of the messages lost and three peers in
-ten gone without a word, at once and after ten minutes. Every result is compared with the truth
-about who is closest. CPU is that of all peers that take part in a lookup and of the simulator; what
+ten gone without a word, at once and after ten minutes. Every result is compared with the
+closest peers of all. CPU is that of all peers that take part in a lookup and of the simulator; what
 the network costs in the same time without lookups is taken off.
 """
 

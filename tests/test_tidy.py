@@ -42,7 +42,14 @@ MUTATORS = {
     *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
     *("popleft", "remove", "renew", "setdefault", "update"),
 }
+OF_BUILT_INS = {name for kind in (str, bytes, dict, list, set) for name in dir(kind)}
 BY_NAME = ("setattr", "delattr")
+DROPS = {"clear", "discard", "pop", "popitem", "popleft", "remove"}
+EVENTS = re.compile(r"^on_|(?:ed|left|lost)$|^(?:begin|close|end)$")
+"""Names of methods by which an object is told what happened: what it writes then, it decides,
+unless that is given to it."""
+CONTEXTS = ("_ctx", "_loop", "_clock")
+"""What an object asks for the time and the settings, which is no state of its own."""
 SETTERS_KEPT = {
     # The peer hands a driver's fact to the layer that it is about, as it does with all facts.
     "Context.on_stalled",
@@ -409,13 +416,32 @@ def inherited_writes(house: House) -> Iterator[str]:
 
 
 def _is_setter(method: ast.stmt) -> bool:
-    """Whether all that a method does is to put what it is given into an attribute of its object, or
-    to take it out there. A method that looks at the object's state on the way decides something,
-    and one that adds up counts."""
+    """Whether all that a method does is to put something into attributes of its object, or to take
+    it out there: what it is given, a constant, or what the context says. A method that looks at the
+    object's state on the way decides something, and one that adds up counts."""
     if not isinstance(method, ast.FunctionDef) or method.decorator_list:
         return False
     body = method.body[ast.get_docstring(method) is not None :]
-    one = body[0] if len(body) == 1 else ast.Pass()
+    parameters = {one.arg for one in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+    counts = [one for one in body if isinstance(one, ast.AugAssign)]
+    if body == counts and not any(parameters & _names(one.value) for one in counts):
+        return False
+    if EVENTS.search(method.name) and not any(parameters & _stored(one) for one in body):
+        return False
+    return bool(body) and all(map(_is_plain_write, body))
+
+
+def _stored(one: ast.stmt) -> set[str]:
+    """Names whose values a statement puts into an attribute, not only under them."""
+    if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return _names(one.value) if one.value is not None else set()
+    called = one.value if isinstance(one, ast.Expr) else None
+    drops = not isinstance(called, ast.Call) or _name(called.func) in DROPS
+    return set() if drops else _names(one)
+
+
+def _is_plain_write(one: ast.stmt) -> bool:
+    """Whether a statement writes an attribute of `self` and reads none but the context's."""
     targets: list[ast.expr] = []
     given: list[ast.AST] = []
     if isinstance(one, ast.Assign | ast.Delete):
@@ -436,9 +462,23 @@ def _is_setter(method: ast.stmt) -> bool:
                 given += [] if isinstance(one, ast.AugAssign) else [held.slice]
                 held = held.value
             owners.add(ast.unparse(held.value) if isinstance(held, ast.Attribute) else "")
-    parameters = {one.arg for one in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
-    read = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
-    return owners == {"self"} and bool(read & parameters) and "self" not in read
+    chooses = any(
+        isinstance(node, ast.IfExp) or (isinstance(node, ast.comprehension) and node.ifs)
+        for part in given
+        for node in ast.walk(part)
+    )
+    return owners == {"self"} and not chooses and "self" not in set().union(*map(_names, given))
+
+
+def _names(part: ast.AST) -> set[str]:
+    """The names that an expression reads; `self` only if it reads more of it than the context."""
+    inside = list(ast.walk(part))
+    context = {
+        id(node.value)
+        for node in inside
+        if isinstance(node, ast.Attribute) and node.attr in CONTEXTS
+    }
+    return {node.id for node in inside if isinstance(node, ast.Name) and id(node) not in context}
 
 
 def _meant(house: House) -> dict[str, set[str]]:
@@ -468,7 +508,7 @@ def _meant(house: House) -> dict[str, set[str]]:
 def _setters(house: House) -> Iterator[tuple[str, str, str]]:
     """Setters that one other module alone calls: where each stands, its name, and that module.
     Which objects a method is called on is told from the names of variables, as far as they have
-    annotations; one of unknown class may be of any."""
+    annotations; one of unknown class may be of any, and a name that one class alone has is its."""
     meant = _meant(house)
     defined = Counter(name for one in house.modules.values() for name, _ in _defined(one))
     users: dict[str, list[tuple[str, str]]] = {}
@@ -487,7 +527,8 @@ def _setters(house: House) -> Iterator[tuple[str, str, str]]:
                 calls = users.get(name, [])
                 certain = {user for user, of in calls if of == "self" and user == module.name}
                 certain |= {user for user, of in calls if one.name in meant.get(of, ())}
-                perhaps = {user for user, of in calls if of != "self" and of not in meant}
+                sole = defined[name] == 1 and name not in OF_BUILT_INS
+                perhaps = {user for user, of in calls if of != "self" and (sole or of not in meant)}
                 callers = certain | perhaps if not certain or defined[name] == 1 else certain
                 if len(callers) == 1 and module.name not in callers:
                     where = f"{module.name}:{method.lineno}"
@@ -716,11 +757,15 @@ def empty_texts(house: House) -> Iterator[str]:
 
 
 def riddles(house: House) -> Iterator[str]:
-    """Sentences about somebody unnamed. Pages may ask who does something, and say it."""
+    """Sentences about somebody unnamed. Pages may ask for a name, and say it."""
     for module in house.modules.values():
         for line in module.text.splitlines():
             if RIDDLES.search(line):
                 yield f"{module.name}: {line.strip()}"
+    for module in [*house.tests, *house.beside]:
+        for text in _prose(module):
+            if RIDDLES.search(text):
+                yield f"{module.path.relative_to(house.root)}: {text.strip()}"
     for page in [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]:
         for line in page.read_text().splitlines() if page.name != "CHANGELOG.md" else ():
             if "whoever" in line.lower():
@@ -985,7 +1030,26 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             ("self.held.append(it)", "a = A()\n\n\ndef b():\n    a.take(2)"),
             ("self.of[it][1] = 0", "def made() -> A:\n    ...\n\n\nmade().take(2)"),
             ("del self.of[it]", "def b(unknown):\n    unknown.take(2)"),
+            ("self.flag = it\n        self.held.append(it)", "def b(a: A):\n    a.take(2)"),
+            ("self.flag = 0", "def b(a: A):\n    a.take(2)"),
+            ("self.held.clear()\n        self.of.pop(it)", "def b(a: A):\n    a.take(2)"),
+            ("self.flag = self._ctx.now", "def b(a: A):\n    a.take(2)"),
         )
+    ),
+    (
+        setters_for_others,
+        {
+            "src/weft/net/a.py": f"{HOLDER}\n    def take(self):\n        self.flag = 0\n",
+            "src/weft/net/b.py": "def b(one):\n    one.take()\n",
+            "src/weft/net/c.py": "def c(one: dict):\n    ...\n",
+        },
+    ),
+    (
+        setters_for_others,
+        {
+            "src/weft/net/a.py": f"{HOLDER}\n    def on_told(self, it):\n        self.flag = it\n",
+            "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.on_told(2)\n",
+        },
     ),
     (counters_read, {"src/weft/protocol/a.py": "def a(ctx):\n    return ctx.counters['x'] > 1\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    pass\n"}),
@@ -1018,6 +1082,8 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     ),
     (riddles, {"src/weft/net/a.py": "# Whoever comes first.\n"}),
     (riddles, {"docs/a.md": "Whoever comes first."}),
+    (riddles, {"tests/net/test_net_a.py": '"""Who acts when."""\n'}),
+    (riddles, {"tests/kit/a.py": "# whom it asks\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert a._b\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert getattr(a, '_b')\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(m):\n    m.setattr(m, '_B_S', 1)\n"}),
@@ -1053,7 +1119,7 @@ def test_the_rule_finds_what_was_planted(
     [
         ("self.flag = max(self.flag, it)", "a.take(2)"),  # the object decides
         ("self.flag += 1", "a.take(2)"),  # it counts
-        ("self.flag = it\n        self.held.append(it)", "a.take(2)"),
+        ("self.flag = 1 if it else 0", "a.take(2)"),
         ("self.flag = it", "print(a)"),
     ],
 )
@@ -1071,3 +1137,12 @@ def test_what_is_no_setter_for_another_module_is_left_alone(
         "src/weft/net/c.py": "from weft.net.a import A\n\n\ndef c(a: A):\n    a.take(3)\n",
     }
     assert not list(setters_for_others(_planted(tmp_path, files)))  # two modules call it
+
+
+def test_an_object_that_is_told_what_happened_may_write_what_it_makes_of_it(tmp_path: Path) -> None:
+    files = {
+        "src/weft/net/a.py": f"{HOLDER}\n    def on_gone(self, it):\n"
+        "        self.flag = 0\n        self.of.pop(it)\n",
+        "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.on_gone(2)\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))

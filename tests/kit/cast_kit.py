@@ -27,7 +27,7 @@ TREES = SCHEMES[:2]
 
 
 class Casts(Observer):
-    """Remembers who sent casts to whom."""
+    """Remembers sender and receiver of each cast."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[PeerId, PeerId, Cast]] = []

@@ -53,7 +53,7 @@ class Wood(SmallWorld):
         return [number for number, branch in self.branches().items() if branch.rendezvous]
 
     def closest(self, count: int) -> list[int]:
-        """Who the rendezvous should be."""
+        """The peers that should be the rendezvous."""
         at = {location_of(self.nodes[n].contact.peer): n for n in self.alive()}
         return [at[location] for location in closest(tree_location(T), at, count)]
 

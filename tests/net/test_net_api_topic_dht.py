@@ -52,7 +52,7 @@ async def payloads(subscription: weft.Subscription, count: int) -> list[bytes]:
 async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> None:
     async with together(7, "topic-dht", config=config(scheme)) as peers:
         inside, outside = peers[:6], peers[6]
-        if scheme.startswith("forward"):  # who forwards something is a child elsewhere
+        if scheme.startswith("forward"):  # a forwarder of one topic is a child elsewhere
             for number, peer in enumerate(inside):
                 await peer.subscribe(f"/own/{number}")
         subscriptions = [await peer.subscribe(T) for peer in inside]

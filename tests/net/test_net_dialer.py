@@ -1,4 +1,4 @@
-"""Who is dialled when, and which caller has to go."""
+"""Which peer is dialled when, and which caller has to go."""
 
 from __future__ import annotations
 

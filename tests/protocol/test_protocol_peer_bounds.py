@@ -1,4 +1,4 @@
-"""No flood of valid messages makes a peer grow, whoever they seem to come from.
+"""No flood of valid messages makes a peer grow, from any sender.
 
 What a peer holds is counted by walking through everything that hangs on it, so a table that
 somebody forgot to bound is found without being named here.

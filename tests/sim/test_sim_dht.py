@@ -1,4 +1,4 @@
-"""The DHT among many peers in virtual time, against the truth about who is closest."""
+"""The DHT among many peers in virtual time, against the truth about which is closest."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class Outbox:
 
     def forget_message(self) -> None:
         """Let go of the message encoded last, which may be large."""
-        self._encoder.forget()
+        self._encoder.on_sent()
 
 
 class Handler(Protocol):

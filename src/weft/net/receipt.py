@@ -297,13 +297,11 @@ class Answers:
                 del self._waiting[answer.token]
             tell(answer)
 
-    def begin(self, token: int) -> None:
-        """This command is about to be carried out."""
+    def while_doing(self, step: Callable[[], object], token: int) -> Answer | None:
+        """Carry out a command; returns its answer, if that comes at once."""
         self._prompt = None
         self._prompt_token = token
-
-    def end(self) -> Answer | None:
-        """The command has been carried out: its answer, if there is one already."""
+        step()
         self._prompt_token = 0
         if self._prompt is not None and self._prompt.outcome != "queued":  # no other follows
             self._waiting.pop(self._prompt.token, None)

@@ -443,9 +443,7 @@ class Runtime:
 
     def _command(self, token: int, command: seam.Command) -> seam.Answer | None:
         """Give a command; returns its answer if that comes at once."""
-        self._answers.begin(token)
-        self._step(command)
-        return self._answers.end()
+        return self._answers.while_doing(partial(self._step, command), token)
 
     def check_open(self) -> None:
         """An error if the peer is closed, or used from another event loop than its own."""
@@ -734,7 +732,7 @@ class Runtime:
         if name is not None and keeps is not None:
             self._consumers[topic, name] = _Latest(ref(consumer), unqueued, keeps)
         if before is not None:
-            before.acknowledge.replace()
+            before.acknowledge.on_replaced()
             if not before.unqueued.closed:
                 self.subscriptions.remove(before.unqueued, topic)  # the new one keeps this peer in
                 before.unqueued.end()
@@ -762,7 +760,7 @@ class Runtime:
                 # In a store that has nothing of the topic, the next consumer finds out what now is.
                 place = NOW if after == NOW and cursor.wants_past else cursor.position
         if before is not None:
-            before.acknowledge.replace()
+            before.acknowledge.on_replaced()
         await self._durable.put(Batch(_wall_ms(), acks=((topic, name, place),)))
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

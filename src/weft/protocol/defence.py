@@ -115,7 +115,7 @@ class Silence:
         known = self._heard.get(peer)
         return known[2] if known is not None else None
 
-    def forget(self, peer: PeerId) -> None:
+    def on_link_down(self, peer: PeerId) -> None:
         self._heard.pop(peer, None)
         self._broken.pop(peer, None)
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -125,6 +125,17 @@ class Taken(Enum):
 
 
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
+
+
+class Arrival(NamedTuple):
+    """The way on which a run came here, and what this peer has of its topic."""
+
+    topic: Topic
+    recent: Recent
+    hops: int
+    source: PeerId | None
+    ask: Contact | None  # the member to ask for the events before it; only with a store
+    subscribed: bool = True
 
 
 class _Early(Struct):
@@ -308,52 +319,25 @@ class Delivery:
             trace_rejected(ctx, topic, run, source, "not signed by its publisher")
         return judged
 
-    def take_in(
-        self,
-        topic: Topic,
-        recent: Recent,
-        run: Run,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool = True,
-    ) -> Taken:
-        """Note a run that came from `source`, and deliver it to a subscriber; returns what became
-        of it. With a store, `ask` is the member to ask for the events before it."""
-        judged = self.judge(topic, recent, run, source)
-        return self.take_judged(topic, recent, judged, hops, source, ask, subscribed)
+    def take_in(self, arrival: Arrival, run: Run) -> Taken:
+        """Note a run, and deliver it to a subscriber; returns what became of it."""
+        judged = self.judge(arrival.topic, arrival.recent, run, arrival.source)
+        return self.take_judged(arrival, judged)
 
-    def take_judged(
-        self,
-        topic: Topic,
-        recent: Recent,
-        judged: Judged,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool = True,
-    ) -> Taken:
+    def take_judged(self, arrival: Arrival, judged: Judged) -> Taken:
         """As `take_in`, of a run that was judged."""
         if isinstance(judged, Contradiction):
             return Taken.REFUSED
         if isinstance(judged, Verdict):
             return _KNOWN[judged]
-        if not self._admit(topic, recent, judged, hops, source, ask, subscribed):
+        if not self._admit(arrival, judged):
             return Taken.REFUSED
-        if not subscribed and source is not None:
-            note_parasite(self._ctx, topic, judged.run, source)
+        if not arrival.subscribed and arrival.source is not None:
+            note_parasite(self._ctx, arrival.topic, judged.run, arrival.source)
         return Taken.NEW
 
-    def _admit(
-        self,
-        topic: Topic,
-        recent: Recent,
-        proven: Proven,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool,
-    ) -> bool:
+    def _admit(self, arrival: Arrival, proven: Proven) -> bool:
+        topic, recent, hops, source, _, subscribed = arrival
         if not _may_be_named(topic, proven.run):
             self._ctx.counters["refused_by_name"] += 1
             self.note_refused(topic, proven.run, "by its name the topic is another peer's")

@@ -19,7 +19,7 @@ from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, Handlers, MemberMet
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_received
 from weft.protocol.membership import Cyclon
 from weft.protocol.quota import Quota
 from weft.protocol.recent import Recent
@@ -163,7 +163,8 @@ class Flood(Routing):
         # A publisher that is no member has its earlier events, too.
         ask = sender if sender.peer == run.publisher else part.members.get(sender.peer)
         source, subscribed = sender.peer, part.subscribed
-        taken = self._delivery.take_in(topic, part.recent, run, hops, source, ask, subscribed)
+        arrival = Arrival(topic, part.recent, hops, source, ask, subscribed)
+        taken = self._delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             self._push(topic, run, hops, source)
         elif taken in (Taken.COPY, Taken.OLD):

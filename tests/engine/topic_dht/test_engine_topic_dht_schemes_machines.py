@@ -58,7 +58,7 @@ def equal_roles(roles: Roles, run: Run) -> int:
 
 
 def test_roles_come_out_as_with_the_machines() -> None:
-    """Step by step the same, but for who splits first when two have too many children at once:
+    """Step by step the same, but for which splits first when two have too many children at once:
     that is decided by whose message is faster. It shows in few runs, and in few roles there."""
     equal, total, runs = 0, 0, []
     for seed in range(1, 7):

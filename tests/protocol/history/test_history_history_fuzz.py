@@ -234,7 +234,7 @@ class Lone:
 
 
 OPEN = 350
-"""Steps before the topic may get an owner, who lets few of these publish."""
+"""Steps before the topic may get an owner that lets few of these publish."""
 CLOSED = (2,)
 """Seeds in which it has got one."""
 

@@ -150,7 +150,7 @@ def test_an_event_behind_a_later_one_of_its_publisher_is_not_handed_out() -> Non
 
 
 def test_heads_alone_are_no_beginning() -> None:
-    """Who tells its heads without what came before them is asked for that."""
+    """A peer that tells its heads without what came before them is asked for that."""
     town = waiting()
     one = sealed(1)
     heads = Heads(T, [Head(one.cid, 1)], False)

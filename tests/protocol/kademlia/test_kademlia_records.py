@@ -271,4 +271,4 @@ def test_the_latest_record_reaches_holders_that_missed_it() -> None:
     assert found.value == new
     network.run(1_000)
     behind = [n for n in network.peers if network.dht(n).values.get(TOPIC_KEY) != new]
-    assert behind in ([], [12])  # all who were asked; the asker's own copy is its own matter
+    assert behind in ([], [12])  # all that were asked; the asker's own copy is its own matter

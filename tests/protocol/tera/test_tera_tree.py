@@ -602,7 +602,7 @@ def test_in_a_small_topic_each_publisher_reaches_all_in_one_hop(members: int) ->
 
 
 def test_publishers_that_take_turns_do_not_wear_the_star_down() -> None:
-    """The tree of a small topic stays a star around its first publisher, whoever publishes."""
+    """The tree of a small topic stays a star around its first publisher, from any publisher."""
     group = meshed(6)
     for publisher in (1, 3, 5, 2, 4):
         group.do(publisher, seam.Publish(1, T, (b"",), 0))

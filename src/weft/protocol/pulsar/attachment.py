@@ -281,7 +281,7 @@ class Roots:
         if topic in self._checking:
             return
         if not self._served.may_check(branch):
-            branch.postpone_check()
+            branch.on_check_put_off()
             return
 
         def found(outcome: Outcome) -> None:
@@ -345,7 +345,7 @@ class Roots:
     def run_cycle(self, branch: Branch) -> bool:
         """Do what a rendezvous does every cycle; returns False if it serves no peer (any more)."""
         ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._ctx.cycle
-        branch.next_beat()
+        branch.on_root_cycle()
         for fellow in list(branch.fellows.values()):
             if is_cut_off(fellow.heard_cycle, cycle, settings.patience_cycles):
                 branch.forget(fellow.contact.peer)

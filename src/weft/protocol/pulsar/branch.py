@@ -48,7 +48,7 @@ from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.defence import Answered
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import NOT_SEEN, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
@@ -378,8 +378,8 @@ class Branch(TopicPart):
 
     # --- what is counted --------------------------------------------------------------------------
 
-    def next_beat(self) -> None:
-        """A root begins another beat."""
+    def on_root_cycle(self) -> None:
+        """A cycle of a root begins: that is another beat."""
         self.beat += 1
         self.heard_cycle = self._ctx.cycle
 
@@ -403,7 +403,7 @@ class Branch(TopicPart):
         are settled if they are these."""
         self.unsettled = not (among and all(one.peer in self.fellows for one in others))
 
-    def postpone_check(self) -> None:
+    def on_check_put_off(self) -> None:
         """The roots are looked up in a later cycle: until then they are not known to be the right
         ones."""
         self.unsettled = True
@@ -646,9 +646,8 @@ class Events:
     def _accept(self, branch: Branch, run: Run, hops: int, sender: Contact) -> Taken:
         delivery, source = self._delivery, sender.peer
         ask = branch.subscribers().get(source) if delivery.stored else None
-        taken = delivery.take_in(
-            branch.topic, branch.recent, run, hops, source, ask, branch.subscribed
-        )
+        arrival = Arrival(branch.topic, branch.recent, hops, source, ask, branch.subscribed)
+        taken = delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             self._push(branch, run, hops, sender.peer)
         return taken

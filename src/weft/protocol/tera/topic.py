@@ -22,7 +22,7 @@ from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
 from weft.protocol.defence import Answered, Informants, Silence
-from weft.protocol.delivery import Delivery, Taken, note_copy
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
@@ -213,7 +213,8 @@ class TopicState(TopicPart):
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
         sender = source.peer if source is not None else None
-        taken = self._delivery.take_judged(self.topic, self.recent, judged, hops, sender, source)
+        arrival = Arrival(self.topic, self.recent, hops, sender, source)
+        taken = self._delivery.take_judged(arrival, judged)
         if taken is Taken.NEW:
             self._quiet = False
         return taken
@@ -387,7 +388,7 @@ class TopicState(TopicPart):
 
     def link_down(self, peer: PeerId) -> None:
         self._quiet = False
-        self._silence.forget(peer)
+        self._silence.on_link_down(peer)
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
@@ -409,7 +410,7 @@ class TopicState(TopicPart):
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""
-        self.links.doubt(peer)
+        self.links.on_doubt(peer)
         self.maintain_links()
 
     def lose(self, peer: PeerId, left: bool = False) -> None:

@@ -11,7 +11,7 @@ them and call their transitions; this module alone writes them:
 | transition | called in, and when |
 | --- | --- |
 | `Roles.want`, `unwant`, `drop` | `operations`: the user subscribes, unsubscribes, the role ends |
-| `Role.begin`, `end`, `pass_on` | `operations`: an own operation is under way, over, another's |
+| `Role.begin`, `end`, `on_heir_picked` | `operations`: an own one is under way, over, another's |
 | `Roles.take_location`, `give_location` | `operations`: the peer starts and stops forwarding |
 | `Role.become_child`, `orphan` | `operations`, `upkeep`: it has a parent, or none any more |
 | `Role.lock_for`, `unlock` | `operations`: another peer's operation begins, ends |
@@ -467,7 +467,7 @@ class Role(Struct):
         acks, self.acks = self.acks, []
         return acks
 
-    def pass_on(self) -> None:
+    def on_heir_picked(self) -> None:
         """Another peer's operation is to do now what this peer's own was begun for."""
         self.operation = 0
 
