@@ -44,6 +44,18 @@ def test_every_defect_of_every_experiment_has_its_places() -> None:
                 pass
 
 
+def test_defects_change_what_is_done_and_not_how_it_is_counted() -> None:
+    """But for one, which stands for events that go to everybody: the engine has no such kernel."""
+    measuring = ("Counts.", ":_sum", ":live_bytes")
+    found = {
+        (entry.id, defect.name)
+        for entry in all_entries().values()
+        for defect in entry.defects
+        if any(name in place for place in defect.instead for name in measuring)
+    }
+    assert found == {("tera-6c", "nothing is confined: events go to all peers")}
+
+
 def test_every_counted_bound_has_a_defect_that_should_move_it() -> None:
     for entry in all_entries().values():
         counted = [name for name, why in entry.tolerances.items() if why.counted]

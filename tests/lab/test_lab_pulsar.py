@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from frames import frame, only
+from frames import frame, only, stored
 from weft.documents.descriptor import SealedEvent, seal_event
 from weft.documents.run import Event
 from weft.ids import Topic
@@ -27,6 +27,7 @@ from weft.lab.experiments import (
 )
 from weft.lab.pulsar import TOPIC, Net, misplaced
 from weft.lab.run import all_entries, matching
+from weft.lab.task import tasks_of
 from weft.protocol.config import Config, HistorySettings
 from weft.sim.node import keyed
 from weft.sim.record import Delivery
@@ -169,7 +170,7 @@ def test_tree_and_flood_side_by_side(spark: SparkSession) -> None:
 
     rows = frame(
         spark,
-        pulsar_flood.COLUMNS,
+        pulsar_flood.COSTS,
         [
             row("pulsarcast", 0.2, 46, 1_000),
             row("flood", 0.2, 446, 9_000),
@@ -328,16 +329,21 @@ def test_a_tree_heals_in_the_time_allowed() -> None:
     assert 0 <= found["repair_ms"] <= found["repair_ms_allowed"]
 
 
-def test_an_event_crosses_each_link_of_a_tree_once() -> None:
+def test_an_event_crosses_each_link_of_a_tree_once(spark: SparkSession) -> None:
+    """By the pipeline's count of what the trace says was sent."""
     params = {"peers": 12, "share": 0.5, "events": 8}
-    found = pulsar_flood.run({**params, "routing": "pulsarcast"}, 1)
-    links = 8 * (found["in_tree"] - 1) + 2 * found["outside"]
-    assert found["payload_messages"] == links
-    assert found["payload_bytes"] > 8 * found["subscribed"] * 200
-    assert found["notifications"] == found["owed"] == 48
-    naive = pulsar_flood.run({**params, "routing": "flood"}, 1)
-    assert naive["notifications"] == 48
-    assert naive["payload_messages"] > 2 * links
+    points = [{**params, "routing": routing} for routing in ("pulsarcast", "flood")]
+    tasks = tasks_of(pulsar_flood.ENTRY, points, 1)
+    rows = stored(spark, *((task, pulsar_flood.run(task.params, 1)) for task in tasks))
+    found = {row.routing: row for row in rows.transform(pulsar_flood.costs).collect()}
+    tree, naive = found["pulsarcast"], found["flood"]
+    links = 8 * (tree.in_tree - 1) + 2 * tree.outside
+    assert tree.payload_messages == links
+    assert tree.payload_bytes > 8 * tree.subscribed * 200
+    assert tree.upkeep_messages > 0 and tree.dht_messages > 0
+    assert tree.notifications == tree.owed == naive.notifications == 48
+    assert naive.payload_messages > 2 * links
+    assert naive.upkeep_messages == naive.dht_messages == 0
 
 
 def test_real_peers_repair_a_gap_and_replay() -> None:

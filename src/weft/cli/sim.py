@@ -119,8 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--brief",
         action="store_true",
-        help="with --history: routing holds events for two minutes, as peers do by default, and not "
-        "for the whole run",
+        help="with --history: routing holds events for two minutes, as peers do by default, "
+        "and not for the whole run",
     )
     parser.add_argument(
         "--hierarchy",

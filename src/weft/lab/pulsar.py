@@ -34,9 +34,10 @@ from weft.sim.builder import OneTopic
 from weft.sim.network import Conditions
 from weft.sim.node import Node
 from weft.sim.record import Delivery
-from weft.sim.world import Observer
+from weft.sim.world import Observer, SizeOf
 from weft.store.reader import read_all
 from weft.store.sqlite import SqliteStore
+from weft.trace import Writer
 
 TOPIC = Topic("/lab")
 PAYLOAD_BYTES = 200
@@ -67,9 +68,13 @@ class Net(OneTopic):
         conditions: Conditions | None = None,
         observers: Sequence[Observer] = (),
         contacts: int = CONTACTS,
+        writer: Writer | None = None,
+        size_of: SizeOf | None = None,
     ) -> None:
         """`contacts`: how many peers one knows when it comes up."""
-        super().__init__(seed, config, conditions, observers=observers)
+        super().__init__(
+            *(seed, config, conditions), writer=writer, observers=observers, size_of=size_of
+        )
         self.contacts = contacts
         for _ in range(peers):
             self.come()

@@ -131,6 +131,12 @@ def piece_of(rows: DataFrame, name: str) -> DataFrame:
     return selected(some, shape)
 
 
+def runs_of(rows: DataFrame, *about: str) -> DataFrame:
+    """What is known of each run: `run`, its task, and what `about` names."""
+    kept = [F.first(each, ignorenulls=True).alias(each) for each in about]
+    return rows.groupBy(run_name().alias("run"), "point", "seed").agg(*kept)
+
+
 class Tables(NamedTuple):
     """The pipeline's tables of some runs, `run` among their columns: deliveries with what is known
     of their events, events, copies that came to peers, messages by peer and kind."""
@@ -167,13 +173,12 @@ def copies(tables: Tables) -> DataFrame:
 
 
 def overview(rows: DataFrame, *about: str) -> DataFrame:
-    """Rows of runs → one row for each: what `about` names, which deliveries were expected,
-    happened, and went to `others` beside, and what `copies` tells."""
+    """Rows of runs → one row for each: its task, what `about` names, how many deliveries were
+    expected, happened, and went to `others` beside, and what `copies` tells."""
     tables = tables_of(rows)
-    known = [F.first(each, ignorenulls=True).alias(each) for each in about]
     given = tables.events.groupBy("run").agg(
         F.sum("subscribers").alias("expected"),
         *(F.sum(each).alias(each) for each in ("delivered", "others", "twice")),
     )
-    runs = rows.groupBy(run_name().alias("run"), "seed").agg(*known)
+    runs = runs_of(rows, *about)
     return reduce(lambda one, other: one.join(other, "run", "left"), (given, copies(tables)), runs)

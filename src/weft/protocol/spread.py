@@ -27,8 +27,8 @@ _GAPS_MAX = 1_024
 """guess: publishers whose gaps are asked about; gaps of others are left to the repair of view
 exchanges."""
 _TRIES = 3
-"""guess: members asked about a gap, one after the other. They have answered by the time at which the
-later event is handed out all the same (`settle_ms`)."""
+"""guess: members asked about a gap, one after the other. They have answered by the time at which
+the later event is handed out all the same (`settle_ms`)."""
 
 
 class View(Protocol):

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from frames import stored
 from weft.engine.data.grid import Grid, draw_grid
 from weft.lab.experiments import stan_6, stan_multi
+from weft.lab.task import tasks_of
 
 
 def means(rows: dict[str, np.ndarray], round_: int) -> tuple[float, float]:
@@ -28,15 +30,18 @@ def test_machines_behave_as_the_kernel_does() -> None:
     assert means(machines, 3)[1] < 0.95 * means(machines, 0)[1]
 
 
-def test_sharing_an_event_saves_copies_and_loses_nothing() -> None:
+def test_sharing_an_event_saves_copies_and_loses_nothing(spark: SparkSession) -> None:
     params = {"nodes": 16, "topics": 4, "stan": True, "parts": 2, "events": 20}
-    shared = stan_multi.run({**params, "together": True}, 1)
-    apart = stan_multi.run({**params, "together": False}, 1)
-    for found in (shared, apart):
-        assert found["deliveries"] == found["owed"] > 0
-        assert found["delivered_twice"] == 0
-    assert shared["crossings_most"] == 1
-    assert shared["crossings"] < apart["crossings"]
+    points = [{**params, "together": together} for together in (True, False)]
+    tasks = tasks_of(stan_multi.ENTRY, points, 1)
+    rows = stored(spark, *((task, stan_multi.run(task.params, 1)) for task in tasks))
+    found = {row.together: row for row in rows.transform(stan_multi.costs).collect()}
+    for one in found.values():
+        assert one.deliveries == one.owed > 0
+        assert one.delivered_twice == 0
+        assert one.copies == one.crossings  # the pipeline's count, and the observer's
+    assert found[True].crossings_most == 1
+    assert found[True].copies < found[False].copies
 
 
 # --- transforms -----------------------------------------------------------------------------------
@@ -78,15 +83,15 @@ def test_real_peers_are_compared_round_by_round(spark: SparkSession) -> None:
 
 def test_what_sharing_saves(spark: SparkSession) -> None:
     shape = (
-        "seed long, stan boolean, together boolean, crossings long, connections long, "
+        "seed long, stan boolean, together boolean, copies long, crossings long, connections long, "
         "owed long, deliveries long, delivered_twice long"
     )
     found = spark.createDataFrame(
         [
-            (1, True, True, 80, 80, 100, 100, 0),
-            (1, True, False, 100, 90, 100, 99, 0),
-            (1, False, True, 90, 90, 100, 100, 1),
-            (1, False, False, 100, 95, 100, 100, 0),
+            (1, True, True, 80, 80, 80, 100, 100, 0),
+            (1, True, False, 100, 100, 90, 100, 99, 0),
+            (1, False, True, 90, 90, 90, 100, 100, 1),
+            (1, False, False, 100, 100, 95, 100, 100, 0),
         ],
         shape,
     )

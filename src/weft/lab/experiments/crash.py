@@ -3,9 +3,10 @@
 Subscribers of one topic, and a tenth as many peers that only publish. At one instant a share of all
 peers dies. In `crash-broken` connections break, as when processes are killed; in `crash-silent`
 nobody is told, as when the power goes. Then events follow each other four times a second for a
-minute, every fifth of them from outside of the topic. Rows say, for events published 0 to 5, 5 to
-15, 15 to 30 and 30 to 60 s after the crash, how many of the deliveries to the live subscribers
-(the publisher excepted) happened within 10 s, and how many at all.
+minute, every fifth of them from outside of the topic. From the trace the pipeline's transforms
+tell, for events published 0 to 5, 5 to 15, 15 to 30 and 30 to 60 s after the crash, how many of the
+deliveries to the live subscribers (the publisher excepted) happened within 10 s, and how many at
+all.
 
 HyParView (Leitão, Pereira, Rodrigues 2007, Section 5.3) claims about 100 % up to 80 or 90 % failed
 peers, and recovery within two cycles, over connections that break. Flooding the whole network is
@@ -15,9 +16,9 @@ the reference: without history it repairs nothing, so nothing is asked of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 from pyspark.sql import functions as F
 
 from weft.lab import ground, pulsar
@@ -25,7 +26,19 @@ from weft.lab.defect import Defect, Function, late
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import GREY, panels, table
 from weft.lab.ground import Ground
-from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, TEXT, WHOLE, columns
+from weft.lab.task import shape_of
+from weft.lab.traced import PIECES, WindowWriter, recorded, runs_of, tables_of
+from weft.pipeline.schemas import (
+    AT_LEAST,
+    AT_MOST,
+    NUMBER,
+    SMALL,
+    TEXT,
+    WHOLE,
+    columns,
+    joined,
+    selected,
+)
 from weft.pipeline.transforms import Bound, numbers, together
 from weft.protocol.config import Config
 from weft.sim.builder import OneTopic
@@ -99,12 +112,18 @@ END_MS = 130_000
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row per bucket."""
+    """What the trace adds up to from the crash on, and what is known of the network besides."""
+    known, found = recorded(partial(play, params, seed))
+    return {**found, **known}
+
+
+def play(params: Params, seed: int, writer: WindowWriter) -> Columns:
     subscribers = params["subscribers"]
-    net = _settled(seed, params["routing"], subscribers)
+    net = _settled(seed, params["routing"], subscribers, writer)
     dice, everybody = net.dice, range(len(net.nodes))
     dying = round(len(net.nodes) * params["crashed"] / 100)
     net.crash(*dice.some("lab.crash.who", everybody, dying), silent=not params["told"])
+    writer.begin()
     crash_ms, sent = net.world.now_ms, sum(net.world.sent.values())
     members = net.alive(range(subscribers))
     outsiders = net.alive(range(subscribers, len(net.nodes)))
@@ -114,21 +133,19 @@ def run(params: Params, seed: int) -> Columns:
         net.publish(publisher, payload=b"after %d" % number, every_ms=EVERY_MS)
     sent = sum(net.world.sent.values()) - sent
     net.run(END_MS)
-    in_time, at_end = _shares(net, members, crash_ms)
     live = len(net.alive())
     return {
-        "from_s": np.array([start for start, _ in BUCKETS]),
-        "in_time": np.array(in_time),
-        "at_end": np.array(at_end),
+        "crash_ns": crash_ms * 1_000_000,
         "live": live,
         "pieces": _pieces(net),
-        "messages": sent / live / (EVENTS * EVERY_MS / 1_000),
+        "rate": sent / live / (EVENTS * EVERY_MS / 1_000),
     }
 
 
-def _settled(seed: int, routing: str, subscribers: int) -> OneTopic:
+def _settled(seed: int, routing: str, subscribers: int, writer: WindowWriter) -> OneTopic:
     """A network that has had some events."""
-    net = OneTopic(seed, Config(routing=routing))  # type: ignore[arg-type]
+    config = Config(routing=routing, trace=True)  # type: ignore[arg-type]
+    net = OneTopic(seed, config, writer=writer)
     for number in range(subscribers + subscribers // OUTSIDERS):
         known = [net.dice.below("lab.crash.known", number, number)] if number else []
         net.enter(known, then_ms=START_MS)
@@ -140,27 +157,6 @@ def _settled(seed: int, routing: str, subscribers: int) -> OneTopic:
         publisher = net.dice.below("lab.crash.before", subscribers, number)
         net.publish(publisher, payload=b"before %d" % number, every_ms=1_000)
     return net
-
-
-def _shares(net: OneTopic, members: list[int], crash_ms: int) -> tuple[list[float], list[float]]:
-    """For each bucket: the percent of the wanted deliveries that were in time, and that happened at
-    all."""
-    arrived: dict[tuple[bytes, int], int] = {}
-    for one in net.world.record.deliveries:
-        arrived.setdefault((one.event.payload, one.peer), one.at_ms)
-    in_time, at_end = [], []
-    for start, end in BUCKETS:
-        waited = [
-            (arrived.get((event.payload, member)), event.at_ms)
-            for event in net.world.record.publications.values()
-            if 1_000 * start <= event.at_ms - crash_ms < 1_000 * end
-            for member in members
-            if member != event.peer
-        ]
-        there = [at_ms - published_ms for at_ms, published_ms in waited if at_ms is not None]
-        in_time.append(100 * sum(took <= IN_TIME_MS for took in there) / max(1, len(waited)))
-        at_end.append(100 * len(there) / max(1, len(waited)))
-    return in_time, at_end
 
 
 def _pieces(net: OneTopic) -> int:
@@ -175,18 +171,45 @@ def _pieces(net: OneTopic) -> int:
 
 # --- measures ---------------------------------------------------------------------------------
 
-COLUMNS = columns(
-    routing=TEXT,
-    subscribers=SMALL,
-    crashed=SMALL,
-    from_s=WHOLE,
-    in_time=NUMBER,
-    at_end=NUMBER,
-    live=SMALL,
-    pieces=SMALL,
-    messages=NUMBER,
-)
-PIECES = "parts of the general overlay at the end, at most"
+POINT = columns(routing=TEXT, subscribers=SMALL, crashed=SMALL)
+OUTCOME = columns(live=SMALL, pieces=SMALL, rate=NUMBER)
+COLUMNS = joined(POINT, OUTCOME, columns(crash_ns=WHOLE), PIECES)
+SHARES = joined(POINT, columns(from_s=WHOLE, in_time=NUMBER, at_end=NUMBER), OUTCOME)
+"""Of a run and a bucket: the percent of the wanted deliveries that were in time, and that happened
+at all."""
+
+
+@lru_cache(maxsize=1)
+def shares(rows: DataFrame) -> DataFrame:
+    """Rows of runs → SHARES, by the pipeline's tables of their traces. Verdict and picture both ask
+    for them, so the few rows of the last answer are kept."""
+    tables = tables_of(rows)
+    known = runs_of(rows, *POINT.names, *OUTCOME.names, "crash_ns")
+    waited = F.col("wanted") & F.col("remote")
+    in_time = waited & (F.col("latency_ns") <= IN_TIME_MS * 1_000_000)
+    given = tables.placed.groupBy("message").agg(
+        F.count_if(F.col("wanted") & ~F.col("remote")).alias("own"),
+        F.count_if(waited).alias("there"),
+        F.count_if(in_time).alias("soon"),
+    )
+    events = tables.events.join(given, "message", "left").fillna(0, ["own", "there", "soon"])
+    events = events.withColumn("owed", F.col("subscribers") - F.col("own")).drop("subscribers")
+    since_s = (F.col("published_ns") - F.col("crash_ns")) / 1e9
+    bucket = F.coalesce(
+        *(F.when((since_s >= start) & (since_s < end), start) for start, end in BUCKETS)
+    )
+    placed = events.join(known, "run").withColumn("from_s", bucket).where("from_s is not null")
+    owed = F.greatest(F.sum("owed"), F.lit(1))
+    shape = shape_of(SHARES)
+    same = [name for name in shape.names if name not in ("in_time", "at_end")]
+    found = placed.groupBy(*same).agg(
+        (100 * F.sum("soon") / owed).alias("in_time"),
+        (100 * F.sum("there") / owed).alias("at_end"),
+    )
+    return rows.sparkSession.createDataFrame(selected(found, shape).collect(), shape)
+
+
+OVERLAY = "parts of the general overlay at the end, at most"
 
 
 def _title(crashed: int, bucket: int) -> str:
@@ -201,16 +224,16 @@ def _cells(asked: Demand) -> Iterable[tuple[str, int, int]]:
             yield f"c{crashed}_{bucket}", crashed, bucket
 
 
-def _measure_of(asked: Demand) -> Callable[[DataFrame, Size], DataFrame]:
-    """The cells of the table, judged for all routings but the reference."""
+def cells_of(asked: Demand) -> Callable[[DataFrame], DataFrame]:
+    """SHARES → the cells of the table, judged for all routings but the reference."""
 
-    def measure(rows: DataFrame, size: Size) -> DataFrame:
+    def measure(rows: DataFrame) -> DataFrame:
         found = {}
         for name, crashed, bucket in _cells(asked):
             here = (F.col("crashed") == crashed) & (F.col("from_s") == BUCKETS[bucket][0])
             found[name] = F.avg(F.when(here, F.col("in_time"))).alias(name)
         wide = rows.groupBy("routing", "subscribers", "seed").agg(
-            *found.values(), F.max("pieces").alias("pieces"), F.avg("messages").alias("messages")
+            *found.values(), F.max("pieces").alias("pieces"), F.avg("rate").alias("rate")
         )
         titles = {name: _title(crashed, bucket) for name, crashed, bucket in _cells(asked)}
         bounds: dict[str, Bound] = {
@@ -221,11 +244,11 @@ def _measure_of(asked: Demand) -> Callable[[DataFrame, Size], DataFrame]:
         label = F.format_string("%s, %d: ", F.col("routing"), F.col("subscribers"))
         judged = F.col("routing") != REFERENCE
         groups = ("routing", "subscribers")
-        told = {"messages": "messages sent per live peer and second, all shares together"}
+        told = {"rate": "messages sent per live peer and second, all shares together"}
         return together(
             wide.transform(
                 numbers(
-                    {**titles, "pieces": PIECES},
+                    {**titles, "pieces": OVERLAY},
                     {**bounds, "pieces": (AT_MOST, 1.0)},
                     by=groups,
                     prefix=label,
@@ -246,7 +269,9 @@ CLAIM_CRASHED = 90
 
 def figure(rows: DataFrame) -> Figure:
     groups = ("subscribers", "from_s", "routing", "crashed")
-    means = table(rows.groupBy(*groups).agg(F.avg("in_time").alias("in_time")).orderBy(*groups))
+    means = table(
+        shares(rows).groupBy(*groups).agg(F.avg("in_time").alias("in_time")).orderBy(*groups)
+    )
     sizes = sorted(set(means["subscribers"]))
     drawing, axes = panels(columns=len(BUCKETS), rows=len(sizes))
     for place, panel in enumerate(axes):
@@ -283,7 +308,7 @@ def _tolerances(asked: Demand) -> dict[str, Ground]:
         for _, crashed, bucket in _cells(asked)
         if asked[crashed][bucket] is not None
     }
-    return {**cells, PIECES: ground.asked("2026-11-16", "The general overlay stays in one piece.")}
+    return {**cells, OVERLAY: ground.asked("2026-11-16", "The general overlay stays in one piece.")}
 
 
 DEFECTS = (
@@ -309,7 +334,7 @@ def _entry(id: str, title: str, claim: str, asked: Demand, told: bool) -> Entry:
         points=lambda size: _points(size, asked, told),
         seeds={"quick": 1, "full": 3},
         columns=COLUMNS,
-        measure=_measure_of(asked),
+        measure=lambda rows, size: shares(rows).transform(cells_of(asked)),
         tolerances=_tolerances(asked),
         figure=figure,
         seconds=seconds,

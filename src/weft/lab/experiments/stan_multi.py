@@ -2,13 +2,16 @@
 
 The real state machines run under the simulator. Peers of a synthetic grid find each other and their
 links; then subscribers publish events, each in several topics of theirs: once as one event in all
-of them, once as one event for each. Counted are the payloads that cross each connection.
+of them, once as one event for each. Copies are what the pipeline counts in the runs' traces. How
+often one payload crosses one connection, in whatever topics, is counted in the task: an event has a
+name in each of its topics, so a trace does not say which of its copies have one payload.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
@@ -22,7 +25,9 @@ from weft.lab.experiment import Columns, Entry, Params, Size, every
 from weft.lab.experiments.stan_6 import interests_of, populate
 from weft.lab.figures import Figure, colour, means, panels
 from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, truths, wholes
-from weft.pipeline.schemas import joined
+from weft.lab.task import shape_of
+from weft.lab.traced import PIECES, WindowWriter, copies, recorded, runs_of, tables_of
+from weft.pipeline.schemas import joined, selected
 from weft.pipeline.transforms import numbers, together
 from weft.protocol import config as c
 from weft.protocol import messages as m
@@ -62,16 +67,23 @@ class Crossings(Observer):
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row: how often payloads crossed connections in a run, and what was delivered."""
+    """What the trace adds up to, how often payloads crossed connections, what was delivered."""
+    known, found = recorded(partial(play, params, seed))
+    return {**found, **known}
+
+
+def play(params: Params, seed: int, writer: WindowWriter) -> Columns:
     grid = draw_grid(Grid(nodes=params["nodes"], topics=params["topics"]), seed)
     interests = interests_of(grid)
     crossings = Crossings()
-    net = SimNet(seed, c.Config(stan=c.Stan(enabled=params["stan"])), observers=[crossings])
+    config = c.Config(stan=c.Stan(enabled=params["stan"]), trace=True)
+    net = SimNet(seed, config, writer=writer, observers=[crossings])
     populate(net, interests)
     net.run(SETTLE_MS)
     for number in range(WARM_EVENTS):
         _publish(net, interests, number, params["together"], params["parts"])
     crossings.begin()
+    writer.begin()
     before = len(net.world.record.deliveries)
     events = [
         _publish(net, interests, WARM_EVENTS + number, params["together"], params["parts"])
@@ -123,7 +135,7 @@ def _counted(world: World, crossings: Crossings, before: int, events: list[int])
     }
 
 
-COLUMNS = joined(
+KNOWN = joined(
     smalls("nodes"),
     truths("stan", "together"),
     smalls("parts"),
@@ -132,6 +144,8 @@ COLUMNS = joined(
     wholes("crossings", "connections", "crossings_most", "crossed_again", "references"),
     wholes("deliveries", "owed", "delivered_twice"),
 )
+COLUMNS = joined(KNOWN, PIECES)
+COSTS = joined(KNOWN, wholes("copies"))
 TITLES = {
     "once": "shared: copies of an event per connection it crosses",
     "missed": "notifications missing or doubled",
@@ -140,19 +154,29 @@ TITLES = {
 }
 
 
-def compared(rows: DataFrame) -> DataFrame:
-    """Per seed: what sharing saves, over the links that StaN chose and over random ones."""
+@lru_cache(maxsize=1)
+def costs(rows: DataFrame) -> DataFrame:
+    """Rows of runs → one row for each, with the copies that came to peers, as the pipeline counts
+    them. Verdict and picture both ask for it, so the few rows of the last answer are kept."""
+    came = copies(tables_of(rows)).select("run", "copies")
+    shape = shape_of(COSTS)
+    found = selected(runs_of(rows, *KNOWN.names).join(came, "run"), shape)
+    return rows.sparkSession.createDataFrame(found.collect(), shape)
 
-    def copies(stan: bool, shared: bool) -> Column:
+
+def compared(rows: DataFrame) -> DataFrame:
+    """Costs → per seed: what sharing saves, over the links that StaN chose and over random ones."""
+
+    def came(stan: bool, shared: bool) -> Column:
         which = (F.col("stan") == stan) & (F.col("together") == shared)
-        return F.max(F.when(which, F.col("crossings")))
+        return F.max(F.when(which, F.col("copies")))
 
     per_link = F.col("crossings") / F.col("connections")
     return rows.groupBy("seed").agg(
         F.max(F.when(F.col("together") & F.col("stan"), per_link)).alias("once"),
         F.sum(F.col("owed") - F.col("deliveries") + F.col("delivered_twice")).alias("missed"),
-        (1 - copies(True, True) / copies(True, False)).alias("saved"),
-        (copies(True, True) / copies(False, True)).alias("more"),
+        (1 - came(True, True) / came(True, False)).alias("saved"),
+        (came(True, True) / came(False, True)).alias("more"),
     )
 
 
@@ -161,14 +185,14 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     asked |= at_least(0.1, "saved")
     others = {
         "copies of an event per connection it crosses": F.col("crossings") / F.col("connections"),
-        "copies per notification": F.col("crossings") / F.col("deliveries"),
+        "copies per notification": F.col("copies") / F.col("deliveries"),
         "references per notification": F.col("references") / F.col("deliveries"),
     }
     links = F.when(F.col("stan"), "StaN's links, ").otherwise("random links, ")
     how = F.when(F.col("together"), "shared; ").otherwise("apart; ")
     return together(
-        rows.transform(compared).transform(numbers(TITLES, asked)),
-        rows.transform(told(others, ("stan", "together"), F.concat(links, how))),
+        rows.transform(costs).transform(compared).transform(numbers(TITLES, asked)),
+        rows.transform(costs).transform(told(others, ("stan", "together"), F.concat(links, how))),
     )
 
 
@@ -186,8 +210,8 @@ def apart_with_stan(publish: Callable[..., int]) -> Callable[..., int]:
 
 def figure(rows: DataFrame) -> Figure:
     per_link = F.col("crossings") / F.col("connections")
-    copies = F.col("crossings") / F.col("deliveries")
-    found = means(rows, ("stan", "together"), copies=copies, per_link=per_link)
+    each = F.col("copies") / F.col("deliveries")
+    found = means(costs(rows), ("stan", "together"), copies=each, per_link=per_link)
     drawing, axes = panels(columns=2)
     names = {"copies": "copies per notification", "per_link": "copies per connection crossed"}
     for panel, (name, title) in zip(axes, names.items(), strict=True):

@@ -25,7 +25,7 @@ from weft.lab.figures import BLACK, Figure, means, panels
 from weft.lab.measures import at_most, each, texts, wholes
 from weft.pipeline.schemas import joined
 from weft.pipeline.traces import figures
-from weft.pipeline.transforms import Bound, Transform, numbers, together
+from weft.pipeline.transforms import Bound, Transform, count, numbers, together
 from weft.rules.treecast import Mode
 
 SEEDS = {"quick": 2, "full": 5}
@@ -91,7 +91,8 @@ _SPARE = 4
 
 
 def costs(rows: DataFrame) -> DataFrame:
-    """Per scheme, size and seed: copies per member that gossips, and how far from N_t − 1."""
+    """Per scheme, size and seed: copies per member that gossips, and how far from N_t − 1; and by
+    the pipeline's count of copies, those per member and per delivery."""
     gossiping = F.when(F.col("scheme").startswith("full"), F.col("members")).otherwise(
         F.col("forwarders")
     )
@@ -109,16 +110,16 @@ def costs(rows: DataFrame) -> DataFrame:
             "deliveries": F.col("members") - 1 - F.col("missed"),  # to others than the publisher
         }
     )
-    copies = came.transform(figures.copied, came, *by).select(*by, "copies_per_delivery")
+    copies = came.transform(figures.copied, came, *by).select(*by, "copies", "copies_per_delivery")
     costs = found.groupBy(*by).agg(
         F.max(F.abs(F.col("payloads") - F.col("members") + 1)).alias("excess"),
         F.max(F.col("each") / (F.log("group") + _SPARE)).alias("logarithm"),
-        F.avg("payloads").alias("payloads"),
-        F.avg(F.col("payloads") / F.col("members")).alias("per_member"),
+        count("events"),
         F.avg(F.col("calls") / F.col("members")).alias("calls"),
         F.avg(F.col("missed") / F.col("members")).alias("missed"),
     )
-    return costs.join(copies, list(by))
+    per_member = F.col("copies") / F.col("events") / F.col("members")
+    return costs.join(copies, list(by)).withColumn("per_member", per_member)
 
 
 def summed(found: DataFrame) -> DataFrame:

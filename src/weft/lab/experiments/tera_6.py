@@ -29,7 +29,7 @@ from weft.engine.tera.collide import RUN_EVERY, estimate
 from weft.engine.tera.costs import Costs, LargeWorld, measure
 from weft.engine.tera.events import Events
 from weft.engine.tera.topics import Topics
-from weft.engine.tera.world import Counts, WorldSettings, build
+from weft.engine.tera.world import Counts, World, WorldSettings, build
 from weft.lab import costs, ground
 from weft.lab.costs import FLOOD, FLOODING, SIZE, TERA, of_counts
 from weft.lab.counted import Count, rows_of
@@ -545,6 +545,25 @@ def times(factor: float, *kinds: str) -> Instead:
     return instead
 
 
+def exchanging_twice(step: Callable[[World], None]) -> Callable[[World], None]:
+    """A planted defect: views of topics are exchanged twice in each cycle."""
+
+    def instead(world: World) -> None:
+        step(world)
+        world.counts.exchange_topic += world.topics.run(1)
+
+    return instead
+
+
+def idle(step: Callable[[World], None]) -> Callable[[World], None]:
+    """A planted defect: cycles pass, and nobody keeps anything up."""
+
+    def instead(world: World) -> None:
+        world.cycle += 1
+
+    return instead
+
+
 def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
     """A planted defect: every event makes its topic exchange views."""
 
@@ -594,8 +613,8 @@ ENTRIES = [
         defects=(
             CUT,
             Defect(
-                "every copy in a topic is sent twice",
-                {COUNTED: times(2.0, "dissemination")},
+                "topics exchange views twice in a cycle",
+                {"weft.engine.tera.world:World.step": exchanging_twice},
             ),
         ),
         figure=figure_a,
@@ -633,7 +652,7 @@ ENTRIES = [
         defects=(
             CUT,
             Defect("tables of ten entries everywhere", params={"table_size": _TABLE}),
-            Defect("lookups that cost nothing", {COUNTED: times(0.0, "lookup")}),
+            Defect("tables of a hundred entries everywhere", params={"table_size": 100}),
         ),
         figure=figure_b,
     ),
@@ -675,7 +694,10 @@ ENTRIES = [
                 "nothing is confined: events go to all peers",
                 {COUNTED: times(200.0, *_CAUSED)},
             ),
-            Defect("upkeep is free", {COUNTED: times(0.0, *_UPKEEP)}),
+            Defect(
+                "peers neither exchange views nor advertise",
+                {"weft.engine.tera.world:World.step": idle},
+            ),
             Defect(
                 "every event makes its topic exchange views",
                 {"weft.engine.tera.events:Events.publish": exchanging},

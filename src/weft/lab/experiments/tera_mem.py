@@ -9,7 +9,6 @@ own count.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -131,11 +130,6 @@ def measure(rows: DataFrame, size: Size) -> DataFrame:
     return per_seed.transform(numbers(TITLES, at_most(104_000.0, "live", "most")))
 
 
-def four_times(measured: Callable[[int, int, int], int]) -> Callable[[int, int, int], int]:
-    """A planted defect: tables of four times the entries."""
-    return lambda entries, topic_bytes, seed: measured(4 * entries, topic_bytes, seed)
-
-
 def figure(rows: DataFrame) -> Figure:
     found = table(
         rows.groupBy("entries").agg(F.avg("bytes").alias("bytes"), F.first("topic_bytes"))
@@ -165,11 +159,6 @@ ENTRY = Entry.of(
             "2026-11-16", "400 records of 256 bytes and a four-byte address are 104,000 bytes."
         ),
     ),
-    defects=(
-        Defect(
-            "tables of four times the entries",
-            {"weft.lab.experiments.tera_mem:live_bytes": four_times},
-        ),
-    ),
+    defects=(Defect("tables of four times the entries", params={"table_size": 1_600}),),
     seconds=lambda params: 2.0,
 )

@@ -8,13 +8,11 @@ import sys
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from weft.lab.experiment import Columns, Params
 from weft.lab.overlaid import Overlaid
-from weft.lab.traced import PIECES, WindowWriter, recorded, run_name
+from weft.lab.traced import PIECES, WindowWriter, recorded
 from weft.lab.versus.crowd import Publications, draw_universe
 from weft.lab.versus.network import WINDOW_MS, Fault, VersusRun
 from weft.lab.versus.systems import SYSTEMS
@@ -36,9 +34,8 @@ RUN = columns(
     state_bytes=NUMBER,
 )
 ROWS = joined(RUN, PIECES)
-
-
-# --- in a task ------------------------------------------------------------------------------------
+"""Every row is a piece of one run's trace, with all that is known of the run: so a row needs no
+other table, and rows of several machines can be laid over each other."""
 
 
 def played(params: Params, seed: int, over: Overlaid) -> Columns:
@@ -81,12 +78,3 @@ def state_bytes(machines: Iterable[Machine]) -> float:
         total += sys.getsizeof(one)
         ahead += gc.get_referents(one)
     return total / max(1, len(held))
-
-
-# --- on the driver --------------------------------------------------------------------------------
-
-
-def runs_of(rows: DataFrame) -> DataFrame:
-    """What is known of each run: `run`, the task and `RUN`."""
-    kept = [F.first(each).alias(each) for each in RUN.names]
-    return rows.groupBy(run_name().alias("run"), "point", "seed").agg(*kept)

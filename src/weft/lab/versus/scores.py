@@ -13,8 +13,8 @@ from functools import lru_cache, reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from weft.lab.traced import copies, piece_of, run_in, tables_of
-from weft.lab.versus.pieces import RUN, runs_of
+from weft.lab.traced import copies, piece_of, run_in, runs_of, tables_of
+from weft.lab.versus.pieces import RUN
 from weft.pipeline.schemas import NUMBER, SMALL, TEXT, WHOLE, columns, joined, selected
 from weft.pipeline.traces import figures, pieces
 from weft.pipeline.transforms import count, over_seeds
@@ -77,7 +77,7 @@ def figures_of(rows: DataFrame) -> DataFrame:
 
 
 def _figures(rows: DataFrame) -> DataFrame:
-    runs = runs_of(rows)
+    runs = runs_of(rows, *RUN.names)
     found = tables_of(rows)
     tables = found._replace(
         placed=found.placed.cache(), receipts=found.receipts.cache(), traffic=found.traffic.cache()

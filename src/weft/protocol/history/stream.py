@@ -620,9 +620,9 @@ class Streams:
         self.unsettled[event.cid] = event
 
     def settle(self, event: SealedEvent, error: str) -> str:
-        """An event of this peer's own is durable, or could not be made so; returns why not. One that
-        follows an event which failed must not go out, though it is stored: nobody could ever have
-        all that comes before it."""
+        """An event of this peer's own is durable, or could not be made so; returns why not. One
+        that follows an event which failed must not go out, though it is stored: nobody could ever
+        have all that comes before it."""
         self.unsettled.pop(event.cid, None)
         if self._orphans.pop(event.cid, False) and not error:
             error = "an event that it follows could not be stored"
