@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -294,6 +293,8 @@ class History:
         """Write a topic's stream as a CAR file; how many bytes. A file given by its path is for its
         owner alone, and appears when it is whole."""
         if isinstance(file, PathLike):
+            from pathlib import Path  # noqa: PLC0415  (loaded once a file is named)
+
             with private.draft_of(Path(file), replace=True) as draft:
                 return self.export(topic, draft, since)
         from weft.store import car  # noqa: PLC0415
