@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol_kit import Rig, contact, sent
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Pulsar
+from weft.protocol.config import Config, PulsarSettings
 from weft.protocol.kademlia.rpc import FindReply, FindRequest
 from weft.protocol.pulsar.attachment import TreeJoin, TreeJoinReply
 from weft.rules.multicast import tree_location
@@ -22,7 +22,7 @@ def root_for(sender: int, rig: Rig, *topics: str) -> list[bool]:
 
 def test_a_stranger_that_fills_the_trees_does_not_keep_others_out() -> None:
     """The oldest of its trees gives way; where all have as much, nobody's does."""
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(trees_max=8)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(trees_max=8)))
     made_up = [f"/x/{number}" for number in range(10)]
     assert root_for(STRANGER, rig, *made_up) == [True] * 8 + [False] * 2
     assert root_for(7, rig, "/a", "/b", "/c", "/d", "/e") == [True] * 4 + [False]
@@ -32,7 +32,7 @@ def test_a_stranger_that_fills_the_trees_does_not_keep_others_out() -> None:
 
 
 def test_trees_that_a_peer_is_subscribed_to_itself_give_way_to_nobody() -> None:
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(trees_max=3)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(trees_max=3)))
     root_for(STRANGER, rig, "/a", "/b", "/c")
     rig.subscribe(Topic("/a"))
     assert root_for(7, rig, "/d") == [True]
