@@ -33,7 +33,7 @@ from weft.engine.tera.world import Counts, World, WorldSettings, build
 from weft.lab import costs, ground
 from weft.lab.costs import FLOOD, FLOODING, SIZE, TERA, of_counts
 from weft.lab.counted import Count, rows_of
-from weft.lab.defect import Defect, Instead, given
+from weft.lab.defect import Defect, Instead, given, left_out
 from weft.lab.experiment import Columns, Entry, Params, Size
 from weft.lab.figures import Figure, colour, look, marker, panels
 from weft.lab.measures import at_least, at_most, reasons
@@ -555,15 +555,6 @@ def exchanging_twice(step: Callable[[World], None]) -> Callable[[World], None]:
     return instead
 
 
-def idle(step: Callable[[World], None]) -> Callable[[World], None]:
-    """A planted defect: cycles pass, and nobody keeps anything up."""
-
-    def instead(_: World) -> None:
-        """The count of cycles stands still, too: only upkeep reads it."""
-
-    return instead
-
-
 def exchanging(publish: Callable[..., None]) -> Callable[..., None]:
     """A planted defect: every event makes its topic exchange views."""
 
@@ -696,7 +687,14 @@ ENTRIES = [
             ),
             Defect(
                 "peers neither exchange views nor advertise",
-                {"weft.engine.tera.world:World.step": idle},
+                dict.fromkeys(
+                    (
+                        "weft.engine.tera.cyclon:Overlay.run",
+                        "weft.engine.tera.topics:Topics.run",
+                        "weft.engine.tera.world:World._send_adverts",
+                    ),
+                    left_out,
+                ),
             ),
             Defect(
                 "every event makes its topic exchange views",
