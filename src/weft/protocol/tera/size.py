@@ -15,7 +15,7 @@ The freshest estimate goes to all members, so that one false number of a strange
 advertised by a whole topic within two minutes, and an access point table takes in no topic of four
 billion members. A median of what several members tell is no way out: one member measures for all,
 so a true estimate begins with one, too. A liar can still have sizes wrong by the factor that the
-rule allows.
+rule allows, and by what chance adds to it: four to seven, measured.
 """
 
 from __future__ import annotations
