@@ -3,8 +3,8 @@
     ./weft bench dht --peers 1000 --json
 
 Calm networks of growing size, then the largest with a fifth of the messages lost and three peers in
-ten gone without a word, at once and after ten minutes. Every result is compared with the truth
-about who is closest. CPU is that of all peers that take part in a lookup and of the simulator; what
+ten gone without a word, at once and after ten minutes. Every result is compared with the
+closest peers of all. CPU is that of all peers that take part in a lookup and of the simulator; what
 the network costs in the same time without lookups is taken off.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.dht_runs import Run
 
 from weft.ids import GENERAL
-from weft.protocol.config import Dht
+from weft.protocol.config import KademliaSettings
 from weft.protocol.kademlia.table import Table
 from weft.rules.prefix import BITS, location_of
 from weft.sim.node import keyed
@@ -74,7 +74,7 @@ def bytes_per_contact() -> float:
     """What an entry of a table takes: place, contact, key, and its share of the buckets."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    settings = Dht(enabled=True)
+    settings = KademliaSettings(enabled=True)
     table = Table(
         location_of(b"own"),
         BITS,

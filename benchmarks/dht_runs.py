@@ -16,7 +16,7 @@ from functools import partial
 
 from weft.ids import PeerId
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
+from weft.protocol.config import Config, KademliaSettings
 from weft.rules.prefix import as_bytes, block_key, closest, location_of
 from weft.sim.builder import SimNet
 from weft.sim.network import Conditions
@@ -108,10 +108,14 @@ class Run(SimNet):
     """One run, step by step; a script calls the steps that it needs, in this order."""
 
     def __init__(
-        self, seed: int = 1, peers: int = 200, lookups: int = 100, dht: Dht | None = None
+        self,
+        seed: int = 1,
+        peers: int = 200,
+        lookups: int = 100,
+        dht: KademliaSettings | None = None,
     ) -> None:
         """`lookups`: how many operations there are of each kind."""
-        self.dht = dht or Dht(enabled=True)
+        self.dht = dht or KademliaSettings(enabled=True)
         super().__init__(seed, Config(dht=self.dht))
         self.lookups = lookups
         for _ in range(peers):

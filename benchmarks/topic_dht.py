@@ -30,7 +30,7 @@ from weft.engine.topic_dht.space import places_of
 from weft.lab.memberships import memberships_of
 from weft.lab.progress import Progress
 from weft.lab.tadht import Net, lose_roots, topic_of
-from weft.protocol.rooms import TopicDht as Settings
+from weft.protocol.rooms import TopicDhtSettings as Settings
 
 PERIODS_MAX = 30
 _K = Settings().k

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from msgspec import Struct
 
 import weft
 from processes import PATIENCE_SECONDS
@@ -20,6 +21,7 @@ from weft import trace
 from weft.cli.main import COMMANDS
 from weft.documents.run import RUN_MAX
 from weft.net import congestion
+from weft.protocol import seam
 from weft.store.memory import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,15 +141,23 @@ async def test_an_event_goes_the_way_that_the_architecture_tells(
     stored: bool, tmp_path: Path
 ) -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text().split("## How an event flows")[1]
-    tables = page.split("## Words")[0].split("\n\n| step | file |\n")[1:]
+    page = page.split("## Words")[0]
+    tables = page.split("\n\n| step | file |\n")[1:]
     told, more = (re.findall(r"\| `([\w/]+\.py)` \|$", table, re.M) for table in tables)
     assert (len(told), len(more)) == (14, 6)
+    on_the_way = {*told, *(more if stored else ())}
+    said = " ".join(re.findall(r"What a step only asks.*|Asked on the way.*", page))
+    asked = {*re.findall(r"`([\w/]+\.py|rules/|documents/)`", said)} - {"net/receipt.py"}
     source = f"{ROOT / 'src' / 'weft'}{os.sep}"
     visited: set[str] = set()
+    holding: set[str] = set()  # files with a function that was given the payload
 
     def note(frame: FrameType, what: str, _: object) -> None:
         if what == "call" and frame.f_code.co_filename.startswith(source):
-            visited.add(frame.f_code.co_filename.removeprefix(source))
+            file = frame.f_code.co_filename.removeprefix(source)
+            visited.add(file)
+            if any(_has(argument, b"hello") for argument in frame.f_locals.values()):
+                holding.add(file)
 
     stores = [tmp_path / name if stored else None for name in ("a.db", "b.db")]
     threading.setprofile(note)  # of threads that begin from now on, such as the stores'
@@ -167,7 +177,19 @@ async def test_an_event_goes_the_way_that_the_architecture_tells(
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    assert {*told, *(more if stored else ())} <= visited
+    assert on_the_way <= visited
+    assert not {file for file in holding - on_the_way if not file.startswith(tuple(asked))}
+
+
+def _has(argument: object, word: bytes) -> bool:
+    """Whether an argument is this text, bytes with it, or a message or list with such parts."""
+    if isinstance(argument, str | bytes | bytearray):
+        return word in (argument.encode() if isinstance(argument, str) else argument)
+    if isinstance(argument, seam.Answer):
+        return False  # it says what became of the event, and goes back
+    if isinstance(argument, Struct):
+        return any(_has(getattr(argument, name), word) for name in argument.__struct_fields__)
+    return isinstance(argument, tuple | list) and any(_has(one, word) for one in argument)
 
 
 def test_the_architecture_has_the_layers_that_the_contracts_have() -> None:

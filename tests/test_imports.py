@@ -1,4 +1,4 @@
-"""Who may import whom (the contracts in pyproject.toml), and that the rule has teeth."""
+"""Which room may import which (the contracts in pyproject.toml), and that the rule has teeth."""
 
 from __future__ import annotations
 

@@ -42,7 +42,14 @@ MUTATORS = {
     *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
     *("popleft", "remove", "renew", "setdefault", "update"),
 }
+OF_BUILT_INS = {name for kind in (str, bytes, dict, list, set) for name in dir(kind)}
 BY_NAME = ("setattr", "delattr")
+DROPS = {"clear", "discard", "pop", "popitem", "popleft", "remove"}
+EVENTS = re.compile(r"^on_|(?:ed|left|lost)$|^(?:begin|close|end)$")
+"""Names of methods by which an object is told what happened: what it writes then, it decides,
+unless that is given to it."""
+CONTEXTS = ("_ctx", "_loop", "_clock")
+"""What an object asks for the time and the settings, which is no state of its own."""
 SETTERS_KEPT = {
     # The peer hands a driver's fact to the layer that it is about, as it does with all facts.
     "Context.on_stalled",
@@ -66,29 +73,33 @@ CALLED_FROM_OUTSIDE = {
 RIDDLES = re.compile(r"(?<![.\w])(?:who|whoever|whom)\b", re.IGNORECASE)
 """Not the names of draws, which end with `.who`."""
 EMPTY_TEXTS = re.compile(
-    r"^(?:(?:see (?:the )?module|one of them|the same)\b.{0,12}"
-    r"|(?:guess|measured|paper)\W*(?:this)?\.?)$",
+    r"^(?:(?:see (?:the )?module|one of them)\b.{0,12}"
+    r"|the same(?: (?:as|for|in|of|over|to|with)\b[^,.:;]*)?\.?"
+    r"|(?:as )?(?:one|a|an|the) \w+\.?"
+    r"|(?:guess|measured|paper)\W*(?:this|the same)?\W*)$",
     re.IGNORECASE,
 )
-"""Texts that refer to another one, and marks of constants that do not say what is bounded."""
+"""Texts that refer to another one, that repeat a name, and marks of constants that do not say what
+is bounded."""
 PATHS = re.compile(
-    r"(?<![\w/.:-])((?:[\w-]+/)*[\w-]+\.(?:py|md|toml|ya?ml|sh|js|html|css|txt))\b|`((?:[\w-]+/)+)`"
+    r"(?<![\w/.:-])((?:[\w-]+/)*[\w-]+\.(?:py|md|toml|ya?ml|sh|m?js|json|html|css|svg|service|txt))\b|`((?:[\w-]+/)+)`"
 )
+CODE = re.compile(r"(?s:^ *```.*?^ *```$)|^ {4}.*$|`[^`\n]+`", re.MULTILINE)
+"""On pages: fenced and indented blocks, and what stands between backticks."""
 ELSEWHERE = {
-    *("example.py", "small.toml"),  # that readers write
+    *("example.py", "small.toml", "new.json", "old.json"),  # that readers write
     *("page.html", "report.html", "recommended.toml", "out", "tables", "trace"),  # that runs write
-    *("config1.txt", "nats.js"),  # of other projects
+    *("cluster.json", "lake.json", "spark.json", "summary.json", "universe.json", "verdict.json"),
+    *("versus.json", "figure.svg", "latency.svg", "load.svg", "overlay.svg"),
+    *("config1.txt", "nats.js", "msgspec.json"),  # of other projects
 }
 CLOCKS = {
-    "monotonic",
-    "perf_counter",
-    "process_time",
-    "sleep",
-    "thread_time",
-    "monotonic_ns",
-    "time",
+    *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"),
+    *("process_time_ns", "sleep", "thread_time", "thread_time_ns", "time"),
 }
 """Not `time_ns`, by which tests set the wall clock that peers read."""
+WALL_CLOCKS = {"time_ns", "now", "utcnow", "today"}
+"""What tests may read to set a clock, or to date what they make."""
 
 
 @dataclass(frozen=True)
@@ -405,13 +416,32 @@ def inherited_writes(house: House) -> Iterator[str]:
 
 
 def _is_setter(method: ast.stmt) -> bool:
-    """Whether all that a method does is to put what it is given into an attribute of its object, or
-    to take it out there. A method that looks at the object's state on the way decides something,
-    and one that adds up counts."""
+    """Whether all that a method does is to put something into attributes of its object, or to take
+    it out there: what it is given, a constant, or what the context says. A method that looks at the
+    object's state on the way decides something, and one that adds up counts."""
     if not isinstance(method, ast.FunctionDef) or method.decorator_list:
         return False
     body = method.body[ast.get_docstring(method) is not None :]
-    one = body[0] if len(body) == 1 else ast.Pass()
+    parameters = {one.arg for one in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
+    counts = [one for one in body if isinstance(one, ast.AugAssign)]
+    if body == counts and not any(parameters & _names(one.value) for one in counts):
+        return False
+    if EVENTS.search(method.name) and not any(parameters & _stored(one) for one in body):
+        return False
+    return bool(body) and all(map(_is_plain_write, body))
+
+
+def _stored(one: ast.stmt) -> set[str]:
+    """Names whose values a statement puts into an attribute, not only under them."""
+    if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return _names(one.value) if one.value is not None else set()
+    called = one.value if isinstance(one, ast.Expr) else None
+    drops = not isinstance(called, ast.Call) or _name(called.func) in DROPS
+    return set() if drops else _names(one)
+
+
+def _is_plain_write(one: ast.stmt) -> bool:
+    """Whether a statement writes an attribute of `self` and reads none but the context's."""
     targets: list[ast.expr] = []
     given: list[ast.AST] = []
     if isinstance(one, ast.Assign | ast.Delete):
@@ -432,9 +462,23 @@ def _is_setter(method: ast.stmt) -> bool:
                 given += [] if isinstance(one, ast.AugAssign) else [held.slice]
                 held = held.value
             owners.add(ast.unparse(held.value) if isinstance(held, ast.Attribute) else "")
-    parameters = {one.arg for one in [*method.args.args, *method.args.kwonlyargs]} - {"self"}
-    read = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
-    return owners == {"self"} and bool(read & parameters) and "self" not in read
+    chooses = any(
+        isinstance(node, ast.IfExp) or (isinstance(node, ast.comprehension) and node.ifs)
+        for part in given
+        for node in ast.walk(part)
+    )
+    return owners == {"self"} and not chooses and "self" not in set().union(*map(_names, given))
+
+
+def _names(part: ast.AST) -> set[str]:
+    """The names that an expression reads; `self` only if it reads more of it than the context."""
+    inside = list(ast.walk(part))
+    context = {
+        id(node.value)
+        for node in inside
+        if isinstance(node, ast.Attribute) and node.attr in CONTEXTS
+    }
+    return {node.id for node in inside if isinstance(node, ast.Name) and id(node) not in context}
 
 
 def _meant(house: House) -> dict[str, set[str]]:
@@ -464,7 +508,7 @@ def _meant(house: House) -> dict[str, set[str]]:
 def _setters(house: House) -> Iterator[tuple[str, str, str]]:
     """Setters that one other module alone calls: where each stands, its name, and that module.
     Which objects a method is called on is told from the names of variables, as far as they have
-    annotations; one of unknown class may be of any."""
+    annotations; one of unknown class may be of any, and a name that one class alone has is its."""
     meant = _meant(house)
     defined = Counter(name for one in house.modules.values() for name, _ in _defined(one))
     users: dict[str, list[tuple[str, str]]] = {}
@@ -483,7 +527,8 @@ def _setters(house: House) -> Iterator[tuple[str, str, str]]:
                 calls = users.get(name, [])
                 certain = {user for user, of in calls if of == "self" and user == module.name}
                 certain |= {user for user, of in calls if one.name in meant.get(of, ())}
-                perhaps = {user for user, of in calls if of != "self" and of not in meant}
+                sole = defined[name] == 1 and name not in OF_BUILT_INS
+                perhaps = {user for user, of in calls if of != "self" and (sole or of not in meant)}
                 callers = certain | perhaps if not certain or defined[name] == 1 else certain
                 if len(callers) == 1 and module.name not in callers:
                     where = f"{module.name}:{method.lineno}"
@@ -569,14 +614,15 @@ def _used(nodes: list[ast.AST]) -> Counter[str]:
 
 def unused(house: House) -> Iterator[str]:
     """Functions, classes and constants that nothing but tests and benchmarks uses, or only they
-    themselves. Pages count as users: what they name is for applications."""
+    themselves. Code on pages counts as a user: what it names is for applications."""
     uses = {module.name: _used(module.nodes) for module in house.modules.values()}
     used: Counter[str] = Counter()
     for each in uses.values():
         used.update(each)
     pages: set[str] = set()
     for page in [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]:
-        pages |= set(re.findall(r"\w+", page.read_text()))
+        for code in CODE.findall(page.read_text()):
+            pages |= set(re.findall(r"\w+", code))
     for module in house.modules.values():
         for name, node in _defined(module):
             if name in CALLED_FROM_OUTSIDE or name in pages:
@@ -711,11 +757,15 @@ def empty_texts(house: House) -> Iterator[str]:
 
 
 def riddles(house: House) -> Iterator[str]:
-    """Sentences about somebody unnamed. Pages may ask who does something, and say it."""
+    """Sentences about somebody unnamed. Pages may ask for a name, and say it."""
     for module in house.modules.values():
         for line in module.text.splitlines():
             if RIDDLES.search(line):
                 yield f"{module.name}: {line.strip()}"
+    for module in [*house.tests, *house.beside]:
+        for text in _prose(module):
+            if RIDDLES.search(text):
+                yield f"{module.path.relative_to(house.root)}: {text.strip()}"
     for page in [*house.root.glob("*.md"), *house.root.glob("docs/**/*.md")]:
         for line in page.read_text().splitlines() if page.name != "CHANGELOG.md" else ():
             if "whoever" in line.lower():
@@ -746,7 +796,7 @@ def private_touches(house: House) -> Iterator[str]:
 
 def timed_tests(house: House) -> Iterator[str]:
     """Tests that read a clock or sleep: timings belong into benchmarks. Kits may have a deadline
-    for what a test waits for."""
+    for what a test waits for. The wall clock may be read to set it, but no time is taken by it."""
     for module in house.tests:
         if not module.path.name.startswith("test_"):
             continue
@@ -756,11 +806,41 @@ def timed_tests(house: House) -> Iterator[str]:
                 if any(alias.name in CLOCKS for alias in node.names):
                     yield f"{where}:{node.lineno}"
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr not in CLOCKS:
-                    continue
                 of = ast.unparse(node.func.value)
-                if re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of):
+                clock = re.search(r"(?:^time|^asyncio|loop(?:\(\))?)$", of)
+                if node.func.attr in CLOCKS and clock:
                     yield f"{where}:{node.lineno}"
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from (f"{where}:{line}" for line in _compared(node))
+
+
+def _compared(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
+    """Lines that ask whether a reading of the wall clock is earlier, or how much earlier."""
+    inside = list(ast.walk(function))
+
+    def is_reading(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            return _name(node.func) in WALL_CLOCKS
+        return isinstance(node, ast.Name) and node.id in named
+
+    named: set[str] = set()
+    named |= {
+        target.id
+        for node in inside
+        if isinstance(node, ast.Assign) and is_reading(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in inside:
+        if isinstance(node, ast.Compare):
+            ordered = any(isinstance(one, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for one in node.ops)
+            parts = [node.left, *node.comparators] if ordered else []
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            parts = [node.left, node.right] if is_reading(node.right) else []
+        else:
+            continue
+        if any(is_reading(one) for part in parts for one in ast.walk(part)):
+            yield node.lineno
 
 
 def strays(house: House) -> Iterator[str]:
@@ -950,12 +1030,32 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             ("self.held.append(it)", "a = A()\n\n\ndef b():\n    a.take(2)"),
             ("self.of[it][1] = 0", "def made() -> A:\n    ...\n\n\nmade().take(2)"),
             ("del self.of[it]", "def b(unknown):\n    unknown.take(2)"),
+            ("self.flag = it\n        self.held.append(it)", "def b(a: A):\n    a.take(2)"),
+            ("self.flag = 0", "def b(a: A):\n    a.take(2)"),
+            ("self.held.clear()\n        self.of.pop(it)", "def b(a: A):\n    a.take(2)"),
+            ("self.flag = self._ctx.now", "def b(a: A):\n    a.take(2)"),
         )
+    ),
+    (
+        setters_for_others,
+        {
+            "src/weft/net/a.py": f"{HOLDER}\n    def take(self):\n        self.flag = 0\n",
+            "src/weft/net/b.py": "def b(one):\n    one.take()\n",
+            "src/weft/net/c.py": "def c(one: dict):\n    ...\n",
+        },
+    ),
+    (
+        setters_for_others,
+        {
+            "src/weft/net/a.py": f"{HOLDER}\n    def on_told(self, it):\n        self.flag = it\n",
+            "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.on_told(2)\n",
+        },
     ),
     (counters_read, {"src/weft/protocol/a.py": "def a(ctx):\n    return ctx.counters['x'] > 1\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    pass\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    return forgotten()\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    'See `forgotten`.'\n"}),
+    (unused, {"src/weft/net/a.py": "def network():\n    pass\n", "docs/a.md": "the network"}),
     (
         unused,
         {
@@ -969,12 +1069,21 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
     (missing_paths, {"docs/a.md": "see `net/gone/away.py`"}),
     (missing_paths, {"docs/a.md": "see `packaging/gone.toml`"}),
     (missing_paths, {"docs/a.md": "see `src/weft/gone/`"}),
+    *(
+        (missing_paths, {"docs/a.md": f"see `{name}`"})
+        for name in ("src/weft/gone.mjs", "docs/gone.svg", "a/gone.service", "tests/node/none.json")
+    ),
     (missing_paths, {"src/weft/net/a.py": '"""See `gone.py`."""\n'}),
     (missing_paths, {"src/weft/net/__init__.py": '"""From below: `gone`."""\n'}),
     (empty_texts, {"src/weft/net/a.py": 'class A:\n    """See the module\'s text."""\n'}),
-    (empty_texts, {"src/weft/net/a.py": 'A_MAX = 3\n"""guess"""\n'}),
+    *(
+        (empty_texts, {"src/weft/net/a.py": f'A_MAX = 3\n"""{text}"""\n'})
+        for text in ("guess", "paper (the same).", "The same for kernels.", "One row.", "The same")
+    ),
     (riddles, {"src/weft/net/a.py": "# Whoever comes first.\n"}),
     (riddles, {"docs/a.md": "Whoever comes first."}),
+    (riddles, {"tests/net/test_net_a.py": '"""Who acts when."""\n'}),
+    (riddles, {"tests/kit/a.py": "# whom it asks\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert a._b\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(a):\n    assert getattr(a, '_b')\n"}),
     (private_touches, {"tests/net/test_a.py": "def test(m):\n    m.setattr(m, '_B_S', 1)\n"}),
@@ -986,6 +1095,10 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "from time import sleep",
             "loop.time()",
             "asyncio.get_running_loop().time()",
+            "import time\n\ntime.perf_counter_ns()",
+            "def test():\n    at = datetime.now()\n    assert at <= made()",
+            "def test():\n    at = datetime.datetime.now(UTC)\n    spent = made() - at",
+            "def test():\n    at = time.time_ns()\n    assert (time.time_ns() - at) / 2 < 1",
         )
     ),
     (strays, {"tests/nowhere/test_a.py": "", "src/weft/ids.py": ""}),
@@ -1006,7 +1119,7 @@ def test_the_rule_finds_what_was_planted(
     [
         ("self.flag = max(self.flag, it)", "a.take(2)"),  # the object decides
         ("self.flag += 1", "a.take(2)"),  # it counts
-        ("self.flag = it\n        self.held.append(it)", "a.take(2)"),
+        ("self.flag = 1 if it else 0", "a.take(2)"),
         ("self.flag = it", "print(a)"),
     ],
 )
@@ -1024,3 +1137,12 @@ def test_what_is_no_setter_for_another_module_is_left_alone(
         "src/weft/net/c.py": "from weft.net.a import A\n\n\ndef c(a: A):\n    a.take(3)\n",
     }
     assert not list(setters_for_others(_planted(tmp_path, files)))  # two modules call it
+
+
+def test_an_object_that_is_told_what_happened_may_write_what_it_makes_of_it(tmp_path: Path) -> None:
+    files = {
+        "src/weft/net/a.py": f"{HOLDER}\n    def on_gone(self, it):\n"
+        "        self.flag = 0\n        self.of.pop(it)\n",
+        "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.on_gone(2)\n",
+    }
+    assert not list(setters_for_others(_planted(tmp_path, files)))

@@ -32,7 +32,7 @@ from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
 from weft.ids import Cid
 from weft.protocol import seam
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.protocol.history.history import History as Machinery
 from weft.protocol.history.stream import Head
 from weft.protocol.peer import Peer
@@ -94,7 +94,7 @@ class Readers(OneTopic):
     def __init__(self, seed: int) -> None:
         super().__init__(
             seed,
-            Config(history=History(enabled=True)),
+            Config(history=HistorySettings(enabled=True)),
             Conditions(latency=Latency(typical_ms=10), loss_percent=seed % 3),
         )
         self.kills = 0

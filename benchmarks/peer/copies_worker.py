@@ -22,7 +22,7 @@ import weft
 
 
 class Part:
-    """The peers here, what they received from whom, and how late it came."""
+    """The peers here, what they received from which, and how late it came."""
 
     def __init__(self, swarm: Swarm) -> None:
         self.swarm = swarm

@@ -25,7 +25,7 @@ from weft.ids import Contact
 from weft.net import codec
 from weft.net.codec import HEADER_BYTES, FrameFault, Goodbye
 from weft.protocol import seam
-from weft.protocol.config import Config, History, Routing
+from weft.protocol.config import Config, HistorySettings, Routing
 from weft.protocol.wire import Message
 from weft.sim.builder import OneTopic
 from weft.sim.node import Node
@@ -107,7 +107,7 @@ def resident_mb() -> float:
 
 def attack(routing: Routing, frames: int) -> dict[str, Any]:
     heard = Frames()
-    config = Config(routing=routing, history=History(enabled=True))
+    config = Config(routing=routing, history=HistorySettings(enabled=True))
     net = OneTopic(1, config, observers=[heard])
     for number in range(PEERS):
         net.enter([0] if number else [], then_ms=200)

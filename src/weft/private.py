@@ -28,6 +28,8 @@ log = logging.getLogger("weft.private")
 _FILE = 0o600
 _FOLDER = 0o700
 _OTHERS = 0o077
+FOR_OTHERS = 0o644
+"""The mode of a file that is written for others to read, as a peer's address is."""
 _ADMINISTRATOR = 0  # may write everywhere anyway
 
 
@@ -50,19 +52,20 @@ def close_folder(path: Path) -> None:
             log.warning("%s was open to others; now only its owner can use it", path)
 
 
-def write(path: Path, data: bytes, *, replace: bool) -> None:
+def write(path: Path, data: bytes, *, replace: bool, mode: int = _FILE) -> None:
     """Write a file whole or not at all; `FileExistsError` if it is there and not to be replaced."""
-    with draft_of(path, replace=replace) as file:
+    with draft_of(path, replace=replace, mode=mode) as file:
         file.write(data)
 
 
 @contextmanager
-def draft_of(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
+def draft_of(path: Path, *, replace: bool, mode: int = _FILE) -> Iterator[BinaryIO]:
     """A file to write that appears under its name once all is written, and not at all if that
     fails; `FileExistsError` if it is there and not to be replaced. Until then it lies beside, under
-    a name that nobody can guess: a link that another user puts there is not followed."""
+    a name that nobody can guess: a link that another user puts there is not followed. Of a `mode`
+    that lets others read, the umask takes away what it does of any file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

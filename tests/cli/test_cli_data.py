@@ -63,7 +63,15 @@ def test_the_summary() -> None:
     reasons = (("not UTF-8 text", 2, "lj.cmty.txt:7"),)
     read = [Read(file, Communities(), 1500, 2)]
     quality = Quality(
-        1502, 1500, 2, 300, 1200, reasons, (("utf-16-le", 1), ("utf-8", 3)), ("no.csv",)
+        1502,
+        1500,
+        2,
+        300,
+        1200,
+        reasons,
+        (("utf-16-le", 1), ("utf-8", 3)),
+        ("no.csv",),
+        (("wer.csv", "Wer,Was"),),
     )
     lake = Location.of("/lake")
     summary = Summary(lake, read, ["old.csv"], none, after, quality)
@@ -72,6 +80,8 @@ def test_the_summary() -> None:
         "  1,500 rows, 2 rejects",
         "old.csv: in the lake already",
         "no.csv: no rows in it",
+        "wer.csv: the first line 'Wer,Was' was read as a row; "
+        "is it a header? --header or --no-header says it",
         "rejected 2: not UTF-8 text (first at lj.cmty.txt:7)",
         "1,502 rows in: 1,500 kept, 2 rejected; 300 duplicates",
         "1 file read as utf-16-le",
@@ -84,6 +94,7 @@ def test_the_summary() -> None:
     said = data_ingest.report(summary)
     assert (said["rows_in"], said["duplicates"]) == (1502, 300)
     assert said["without_rows"] == ["no.csv"]
+    assert said["doubts"] == [{"file": "wer.csv", "first": "Wer,Was"}]
     assert said["reasons"] == {"not UTF-8 text": {"rows": 2, "first": "lj.cmty.txt:7"}}
     unchanged = data_ingest.told(Summary(lake, [], ["old.csv"], after, after))
     assert unchanged[-1] == "lake: /lake, which is as it was"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,24 @@ from weft.ids import cid_of, cid_text
 from weft.store import car
 from weft.store.sqlite import SqliteStore
 
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
-def test_since() -> None:
+
+class _Stopped(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> _Stopped:
+        return cls.fromtimestamp(NOW.timestamp(), tz)
+
+
+def test_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "datetime", _Stopped)
     assert store.since("beginning") == "beginning"
     cid = cid_text(cid_of(b"block"))
     assert store.since(cid) == cid
     assert store.reading_since(store.since(cid)) == cid_of(b"block")
-    before = datetime.now(UTC)
-    ago = store.since("90m")
-    assert isinstance(ago, datetime)
-    assert before <= ago + timedelta(minutes=90) <= datetime.now(UTC)
+    assert store.since("90m") == NOW - timedelta(minutes=90)
     when = store.since("2026-03-01T12:00+00:00")
     assert store.reading_since(when) == 1_772_366_400_000
     assert store.reading_since(None) == "beginning"

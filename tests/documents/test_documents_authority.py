@@ -1,4 +1,4 @@
-"""Who may publish in a topic, and which version of it follows which."""
+"""Which keys may publish in a topic, and which version of it follows which."""
 
 from __future__ import annotations
 

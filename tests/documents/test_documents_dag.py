@@ -19,7 +19,7 @@ from weft.ids import CID_PREFIX, Cid
 
 
 def publish(rounds: list[tuple[int, bool]]) -> list[SealedEvent]:
-    """Three publishers, each with a view of its own. A round: who publishes, and whether it has
+    """Three publishers, each with a view of its own. A round: its publisher, and whether it has
     heard of all that the others published."""
     streams = [Stream() for _ in range(3)]
     events: list[SealedEvent] = []

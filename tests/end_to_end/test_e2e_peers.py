@@ -148,6 +148,18 @@ def test_socket_of_a_killed_peer_is_no_obstacle(peers: Peers) -> None:
         assert run("status", "--home", peers.home(0)).returncode == 0
 
 
+def test_an_address_is_told_whole_and_follows_no_link_of_others(tmp_path: Path) -> None:
+    """Another user of the folder guesses how a half-written file is called."""
+    told, victim = tmp_path / "peers", tmp_path / "victim"
+    victim.write_text("precious")
+    plant = ("sh", "-c", f'ln -s victim "{tmp_path}/.peers.$$"; exec "$@"', "sh")
+    where = ("--home", str(tmp_path / "home"), "--tell", str(told), "--subscribe", "/a")
+    with started("peer", *where, by=plant) as peer:
+        peer.until_error("subscribed to /a")
+        assert told.read_text() == f"{peer.said[0]}\n"
+    assert victim.read_text() == "precious"
+
+
 def test_sub_and_pub_through_a_running_peer(peers: Peers) -> None:
     peers.start()
     peers.start()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from small_world import SmallWorld, T
 from weft.ids import Contact, PeerId, Topic
-from weft.protocol.config import Config, Cyclon, History
+from weft.protocol.config import Config, Cyclon, HistorySettings
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.rooms import Scheme
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.topic_dht import TopicRouting
 from weft.protocol.wire import Message, Payload
@@ -27,7 +27,7 @@ TREES = SCHEMES[:2]
 
 
 class Casts(Observer):
-    """Remembers who sent casts to whom."""
+    """Remembers sender and receiver of each cast."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[PeerId, PeerId, Cast]] = []
@@ -54,7 +54,7 @@ class Field(SmallWorld):
         config = Config(
             routing="topic-dht",
             topic_dht=settings,
-            history=History(enabled=history),
+            history=HistorySettings(enabled=history),
             cyclon=Cyclon(cycle_ms=5_000),
         )
         self.latency = Latency(typical_ms=10)

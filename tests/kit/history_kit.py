@@ -15,8 +15,8 @@ from weft.documents.run import NOTHING_BEFORE, Proven, Run, Statement, sign_run
 from weft.documents.signature import Signer
 from weft.ids import Cid, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
-from weft.protocol.config import History as Settings
+from weft.protocol.config import Config, KademliaSettings
+from weft.protocol.config import HistorySettings as Settings
 from weft.protocol.history.history import History
 from weft.protocol.peer import Peer
 from weft.sim.builder import OneTopic
@@ -42,7 +42,7 @@ class Town(OneTopic):
     ) -> None:
         config = Config(
             history=Settings(enabled=True, **settings),  # type: ignore[arg-type]
-            dht=Dht(enabled=dht),
+            dht=KademliaSettings(enabled=dht),
             hierarchies=hierarchies,
         )
         conditions = Conditions(latency=Latency(typical_ms=latency_ms), loss_percent=loss_percent)

@@ -9,20 +9,20 @@ from typing import Any
 from protocol_kit import Group, Rig, contact, number_of, sent
 from weft.ids import GENERAL, Contact, PeerId
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
+from weft.protocol.config import Config, KademliaSettings
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.rpc import FindReply, FindRequest, Neighbour
 from weft.protocol.peer import Peer
 from weft.rules.prefix import as_bytes, closest, location_of
 
-ON = Dht(enabled=True)
+ON = KademliaSettings(enabled=True)
 
 
-def dht(**changes: Any) -> Dht:
+def dht(**changes: Any) -> KademliaSettings:
     return replace(ON, **changes)
 
 
-def rig(settings: Dht = ON, *known: int) -> Rig:
+def rig(settings: KademliaSettings = ON, *known: int) -> Rig:
     """A peer whose table holds these."""
     one = Rig(1, Config(dht=settings))
     one.meet(*known)
@@ -75,7 +75,7 @@ def numbers(contacts: tuple[Contact, ...]) -> list[int]:
 class Network(Group):
     """Peers with the DHT on, which know each other's neighbourhoods."""
 
-    def __init__(self, size: int, settings: Dht = ON) -> None:
+    def __init__(self, size: int, settings: KademliaSettings = ON) -> None:
         super().__init__(size, Config(dht=settings), checked=False)
         self.tokens = 100
         self.run(60_000, steps_max=2_000_000)

@@ -48,7 +48,7 @@ def keeping(**history: object) -> weft.Config:
         network=Network(leave_timeout_ms=1_000),
         protocol=protocol.Config(
             cyclon=protocol.Cyclon(cycle_ms=500),
-            history=protocol.History(**history),  # type: ignore[arg-type]
+            history=protocol.HistorySettings(**history),  # type: ignore[arg-type]
         ),
     )
 

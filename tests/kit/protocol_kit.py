@@ -138,7 +138,7 @@ def span(publisher: int, first: int, last: int, incarnation: int = 1) -> Span:
 
 
 def sent(effects: Iterable[seam.Effect], kind: type[M]) -> list[tuple[int, M]]:
-    """Whom messages of this kind go to, and the messages."""
+    """The receivers of messages of this kind, and the messages."""
     return [
         (number_of(effect.to), effect.message)
         for effect in effects

@@ -11,7 +11,7 @@ from weft.rules.draw import key_of, stream_of
 
 
 def turns(peers: int, seed: int, tick: int, topic: str = "") -> list[int]:
-    """Who acts when in this cycle."""
+    """The order in which the peers act in this cycle."""
 
     key = np.uint64(absorb(base_key(seed, stream_of("engine.order", topic)), tick))
     bits = domain_bits(peers)
@@ -22,7 +22,7 @@ def turns(peers: int, seed: int, tick: int, topic: str = "") -> list[int]:
 def exchange(
     views: list[View], asker: int, seed: int, tick: int, view_size: int, shuffle_length: int
 ) -> int | None:
-    """One peer's turn, by the rules; returns whom it asked."""
+    """One peer's turn, by the rules; returns the peer that it asked."""
     mine = views[asker]
     if not mine.peers:
         return None

@@ -13,7 +13,7 @@ JOINED = [
 
 
 def weft_trace() -> str:
-    """Three joins, one leave by somebody who was there before, one publication."""
+    """Three joins, one leave by a peer that was there before, one publication."""
     records: list[dict[str, object]] = [
         {"type": "JOIN", "peerID": peer, "timestamp": at, "join": {"topic": topic}}
         for peer, topic, at in JOINED

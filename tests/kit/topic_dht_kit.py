@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.ids import Contact, Topic
 from weft.protocol import seam
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message

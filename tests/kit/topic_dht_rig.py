@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol_kit import Rig, T, answers, contact
 from weft.protocol.config import Config
 from weft.protocol.rooms import Scheme
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.roles import (
     JOIN,
     Appeared,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_world import SmallWorld, T
 from weft.ids import PeerId
-from weft.protocol.config import Config, Cyclon, History, Pulsar, Routing
+from weft.protocol.config import Config, Cyclon, HistorySettings, PulsarSettings, Routing
 from weft.protocol.pulsar import pulsar
 from weft.protocol.pulsar.branch import Branch
 from weft.rules.multicast import tree_location
@@ -23,13 +23,13 @@ class Wood(SmallWorld):
         loss_percent: int = 0,
         history: bool = False,
         routing: Routing = "pulsarcast",
-        settings: Pulsar | None = None,
+        settings: PulsarSettings | None = None,
         provide_probability: float = 0.1,
     ) -> None:
         config = Config(
             routing=routing,
-            pulsar=settings or Pulsar(),
-            history=History(enabled=history, provide_probability=provide_probability),
+            pulsar=settings or PulsarSettings(),
+            history=HistorySettings(enabled=history, provide_probability=provide_probability),
             cyclon=Cyclon(cycle_ms=5_000),
         )
         conditions = Conditions(latency=Latency(typical_ms=10), loss_percent=loss_percent)
@@ -53,7 +53,7 @@ class Wood(SmallWorld):
         return [number for number, branch in self.branches().items() if branch.rendezvous]
 
     def closest(self, count: int) -> list[int]:
-        """Who the rendezvous should be."""
+        """The peers that should be the rendezvous."""
         at = {location_of(self.nodes[n].contact.peer): n for n in self.alive()}
         return [at[location] for location in closest(tree_location(T), at, count)]
 

@@ -28,7 +28,7 @@ from weft.lab.experiments import (
 from weft.lab.pulsar import TOPIC, Net, misplaced
 from weft.lab.run import all_entries, matching
 from weft.lab.task import tasks_of
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.sim.node import keyed
 from weft.sim.record import Delivery
 
@@ -267,7 +267,7 @@ def test_streams_are_whole_after_losses_and_crashes(routing: str) -> None:
 
 
 def test_a_missing_event_shows_in_what_is_held() -> None:
-    net = Net(1, 3, Config(history=History(enabled=True)))
+    net = Net(1, 3, Config(history=HistorySettings(enabled=True)))
     net.subscribe(0, 1, since="beginning")
     net.run_cycles(3)
     net.publish_next(0)

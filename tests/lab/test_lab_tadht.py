@@ -28,7 +28,7 @@ from weft.lab.experiments import (
 )
 from weft.lab.run import all_entries
 from weft.lab.tadht import Net, lose_roots
-from weft.protocol.config import TopicDht
+from weft.protocol.config import TopicDhtSettings
 from weft.protocol.delivery import DELIVER_MESSAGE
 from weft.protocol.peer import Peer
 from weft.sim.network import Conditions
@@ -44,7 +44,7 @@ def test_every_row_of_the_paper_has_an_entry() -> None:
 def test_copies_are_counted_alike_everywhere() -> None:
     """In the world, as traces list them, by the lab's observer, and by the peers' own counters,
     which benchmarks read: what was received, also where messages are lost."""
-    net = Net(3, 6, TopicDht(scheme="full-treecast"), Conditions(loss_percent=20))
+    net = Net(3, 6, TopicDhtSettings(scheme="full-treecast"), Conditions(loss_percent=20))
     topic = Topic("/t")
     for number in range(6):
         net.subscribe(number, [topic])

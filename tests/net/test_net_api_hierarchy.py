@@ -24,7 +24,7 @@ CONFIG = weft.Config(
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=300, reply_timeout_ms=2_000),
         tera=protocol.Tera(lookup_timeout_ms=2_000, route_timeout_ms=2_000),
-        dht=protocol.Dht(k=8, refresh_first_ms=500),
+        dht=protocol.KademliaSettings(k=8, refresh_first_ms=500),
     ),
 )
 REACHED = ("sent", "taken")  # a flood, a member and a rendezvous spread an event themselves

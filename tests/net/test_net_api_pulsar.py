@@ -19,8 +19,8 @@ CONFIG = weft.Config(
     network=Network(leave_timeout_ms=1_000),
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=500, reply_timeout_ms=2_000),
-        dht=protocol.Dht(k=8, refresh_first_ms=500),
-        pulsar=protocol.Pulsar(children_max=2),
+        dht=protocol.KademliaSettings(k=8, refresh_first_ms=500),
+        pulsar=protocol.PulsarSettings(children_max=2),
     ),
 )
 SETTINGS = ["cyclon.cycle_ms=500", "routing='pulsarcast'", "dht.k=8", "dht.refresh_first_ms=500"]

@@ -13,7 +13,7 @@ from swarm_kit import together
 from weft.net.config import Network
 from weft.protocol import config as protocol
 from weft.protocol.rooms import Scheme
-from weft.protocol.rooms import TopicDht as Settings
+from weft.protocol.rooms import TopicDhtSettings as Settings
 
 T = "/t"
 
@@ -23,7 +23,7 @@ def config(scheme: Scheme) -> weft.Config:
         network=Network(leave_timeout_ms=1_000),
         protocol=protocol.Config(
             cyclon=protocol.Cyclon(cycle_ms=500, reply_timeout_ms=2_000),
-            dht=protocol.Dht(refresh_first_ms=500),
+            dht=protocol.KademliaSettings(refresh_first_ms=500),
             topic_dht=Settings(
                 scheme=scheme, children_max=2, period_ms=1_000, gossip_mode="push-pull"
             ),
@@ -52,7 +52,7 @@ async def payloads(subscription: weft.Subscription, count: int) -> list[bytes]:
 async def test_events_reach_all_subscribers_and_nobody_else(scheme: Scheme) -> None:
     async with together(7, "topic-dht", config=config(scheme)) as peers:
         inside, outside = peers[:6], peers[6]
-        if scheme.startswith("forward"):  # who forwards something is a child elsewhere
+        if scheme.startswith("forward"):  # a forwarder of one topic is a child elsewhere
             for number, peer in enumerate(inside):
                 await peer.subscribe(f"/own/{number}")
         subscriptions = [await peer.subscribe(T) for peer in inside]

@@ -1,4 +1,4 @@
-"""Full queues: who waits, for how long, and what is dropped and counted when waiting is over.
+"""Full queues: callers that wait, how long, and what is dropped and counted when waiting is over.
 
 The slow reader is a real connection whose other end does not read from its socket.
 """

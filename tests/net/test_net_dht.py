@@ -21,7 +21,7 @@ CONFIG = weft.Config(
     network=Network(leave_timeout_ms=1_000),
     protocol=protocol.Config(
         cyclon=protocol.Cyclon(cycle_ms=1_000, reply_timeout_ms=2_000),
-        dht=protocol.Dht(enabled=True, k=8, refresh_first_ms=500),
+        dht=protocol.KademliaSettings(enabled=True, k=8, refresh_first_ms=500),
     ),
 )
 SETTINGS = ["cyclon.cycle_ms=1000", "dht.enabled=true", "dht.k=8", "dht.refresh_first_ms=500"]

@@ -1,4 +1,4 @@
-"""Who is dialled when, and which caller has to go."""
+"""Which peer is dialled when, and which caller has to go."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def test_backoff_is_about_an_address_and_bounded(clock: list[int]) -> None:
 class Turn:
     """Stands for a dial that waits for its slot."""
 
-    def __init__(self, name: str, begun: list[str]) -> None:
+    def __init__(self, name: str, begun: list[str], second: bool = False) -> None:
         self.name = name
+        self.second = second
         self.over = False
         self._begun = begun
 
@@ -78,15 +79,33 @@ def test_dials_take_their_turns_in_order() -> None:
         slots.enter(turn, 2)  # type: ignore[arg-type]
     assert begun == ["a", "b"]
     turns[2].over = True  # given up while it waited
-    slots.leave()
+    slots.leave(turns[0])  # type: ignore[arg-type]
     assert begun == ["a", "b", "d"]
-    slots.leave()
-    slots.leave()
-    slots.leave()
+    slots.leave(turns[1])  # type: ignore[arg-type]
+    slots.leave(turns[3])  # type: ignore[arg-type]
+    slots.leave(turns[4])  # type: ignore[arg-type]
     assert begun == ["a", "b", "d", "e"]
     slots.enter(Turn("f", begun), 2)  # type: ignore[arg-type]
     slots.enter(Turn("g", begun), 2)  # type: ignore[arg-type]
     assert begun[-2:] == ["f", "g"]
+
+
+def test_dials_of_the_second_rank_have_half_of_the_turns_and_come_last() -> None:
+    begun: list[str] = []
+    slots = Slots()
+    second = [Turn(name, begun, second=True) for name in "abc"]
+    for turn in second:
+        slots.enter(turn, 4)  # type: ignore[arg-type]
+    assert begun == ["a", "b"]  # though two turns are free
+    first = [Turn(name, begun) for name in "defg"]
+    for turn in first:
+        slots.enter(turn, 4)  # type: ignore[arg-type]
+    assert begun == ["a", "b", "d", "e"]
+    slots.leave(second[0])  # type: ignore[arg-type]
+    slots.leave(first[0])  # type: ignore[arg-type]
+    assert begun == ["a", "b", "d", "e", "f", "g"]
+    slots.leave(first[1])  # type: ignore[arg-type]
+    assert begun[-1] == "c"
 
 
 def caller_from(ip: str) -> Connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -207,6 +208,18 @@ async def test_exported_streams_can_be_loaded(tmp_path: Path) -> None:
     assert (loaded.events, loaded.topics, loaded.refused) == (5, 1, {})
     assert [event.cid for event in copy.events(T)] == stream  # type: ignore[arg-type]
     copy.close()
+
+
+async def test_an_exported_stream_is_for_its_owner_and_follows_no_link(tmp_path: Path) -> None:
+    link, victim = tmp_path / "t.car", tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    link.symlink_to(victim)
+    async with weft.Peer.open(config=keeping(), store=tmp_path / "a.db") as peer:
+        await peer.subscribe(T)
+        await peer.publish(T, b"x")
+        peer.history.export(T, link)
+    assert victim.read_bytes() == b"precious"
+    assert stat.S_IMODE(link.lstat().st_mode) == 0o600
 
 
 async def test_without_a_store_it_says_so() -> None:

@@ -23,6 +23,7 @@ from weft.net.listener import bind
 from weft.net.tls import Credentials
 from weft.protocol import seam
 from weft.protocol.liveness import Ping
+from weft.protocol.tera.access_points import LookupMiss
 
 NUMBERS = list(range(300))
 
@@ -369,6 +370,22 @@ async def test_a_peer_that_calls_before_its_turn_to_be_dialled_has_come_waits_no
             b.ping(a, 3)
             await until(lambda: b.machine.nonces == [2])
             assert seam.Resumed(b.me.peer) in a.machine.facts
+
+
+async def test_answers_to_origins_that_nobody_reaches_keep_no_other_dial_waiting() -> None:
+    listener, address = bind("127.0.0.1:0")
+    with listener:
+        listener.listen()  # nobody ever speaks there
+        settings = quick(dials_max=4, connections_max=64, leave_timeout_ms=1)
+        async with node(settings) as a, node() as b:
+            for number in range(40):
+                origin = Contact(Identity.generate().peer, address)
+                a.send(origin, LookupMiss(number))
+            assert a.gauge("dials_in_progress") == 16  # a quarter of all connections
+            a.ping(b, 1)
+            await until(lambda: b.machine.nonces == [1])
+            assert a.gauge("dials_in_progress") == 16
+            assert seam.Stalled(b.me.peer) not in a.machine.facts
 
 
 async def test_dials_are_counted_by_the_message_that_they_are_made_for() -> None:

@@ -15,7 +15,7 @@ from swarm_kit import together
 from weft.documents.headers import wrap
 from weft.documents.run import RUN_MAX
 from weft.net.config import Network
-from weft.net.receipt import GATHERED_BYTES_MAX
+from weft.net.runtime import GATHERED_BYTES_MAX
 from weft.protocol import config as protocol
 from weft.protocol import seam
 

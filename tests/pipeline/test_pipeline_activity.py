@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -10,6 +13,8 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from spark_fixture import SharedSpark
+from weft.cli import data, data_events
+from weft.cli.parser import parser_for
 from weft.pipeline import activity
 from weft.pipeline.activity import NothingHappened
 from weft.pipeline.ingest.job import ingest
@@ -77,3 +82,19 @@ def test_the_busiest_users_of_the_busiest_topics_are_a_workload(
 def test_too_few_users_are_said(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(NothingHappened, match="4 active users; 9 users"):
         activity.named(lake, spark, 9, 3)
+
+
+def test_a_workload_of_users_is_for_its_owner_and_follows_no_link_of_others(
+    spark: SparkSession, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user of the folder guesses how a half-written file is called."""
+    victim, out = tmp_path / "victim", tmp_path / "edits.jsonl"
+    victim.write_bytes(b"precious")
+    (tmp_path / f".edits.jsonl.{os.getpid()}").symlink_to(victim)
+    monkeypatch.setattr(data_events, "session", lambda *_: nullcontext(spark))
+    sizes = ("--peers", "3", "--topics", "2")
+    asked = ["events", str(lake.place), *sizes, "--out", str(out)]
+    data.run(parser_for("data", data).parse_args(asked))
+    assert len(recorded("some", out.read_text().splitlines()).interests) == 3
+    assert out.lstat().st_mode & 0o077 == 0
+    assert victim.read_bytes() == b"precious"

@@ -153,6 +153,18 @@ def test_a_first_run_that_was_killed_can_be_repeated(spark: SparkSession, tmp_pa
     assert list(DeltaTable(tmp_path / "lake" / "users").to_pandas()["name"]) == ["ann"]
 
 
+def test_what_a_first_run_that_was_killed_left_is_removed_by_one_that_fails(
+    tmp_path: Path,
+) -> None:
+    lake = tmp_path / "lake"
+    for left in (".staging-killed", "rejects/rows-killed", "users"):
+        (lake / left).mkdir(parents=True)
+        (lake / left / "part-0.parquet").write_bytes(b"half a file")
+    with pytest.raises(ZeroDivisionError), drafted(lake):
+        raise ZeroDivisionError
+    assert list(lake.iterdir()) == []
+
+
 def test_tidying_leaves_one_version_in_few_files(spark: SparkSession, lake: Path) -> None:
     before = Lake(lake)
     orphan = lake / "users" / "rows-killed" / "part-0.parquet"

@@ -1,4 +1,4 @@
-"""A Spark that stays: who may use it, what its sessions can do, and that nothing of it is left."""
+"""A Spark that stays: its users, what its sessions can do, and that nothing of it is left."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import Rig, T, answers, contact, delivered, event, told
-from weft.ids import GENERAL
+from weft.ids import GENERAL, Contact
 from weft.protocol import seam
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.protocol.flood import FloodMember
 from weft.protocol.membership import JoinRequest
 from weft.protocol.wire import Payload
@@ -63,6 +63,38 @@ def test_more_subscribers_than_are_remembered_do_not_go_round_for_ever() -> None
     assert len(rig.peer.members(T)) == 32
 
 
+def test_a_neighbour_has_a_share_of_the_subscribers_that_are_made_known() -> None:
+    """Whatever it makes up, and however often; others are not kept out by it."""
+    rig = Rig(1, FLOOD, checked=False)
+    rig.meet(2, 3)
+    made_up = [FloodMember(T, contact(66), 1, tick) for tick in range(1_000)]
+    made_up += [FloodMember(T, contact(number), 1, 7) for number in range(100, 5_100)]
+    assert sum(3 in told(rig.hear(66, word), FloodMember) for word in made_up) == 256
+    assert told(rig.hear(2, FloodMember(T, contact(7), 1, 1)), FloodMember) == [3]
+
+
+def test_what_many_made_up_leaves_room_for_what_is_true() -> None:
+    rig = Rig(1, FLOOD, checked=False)
+    rig.meet(2, 3)
+    for number in range(5_000):
+        rig.hear(1_000 + number // 200, FloodMember(T, contact(10_000 + number), 1, 7))
+    assert 3 in told(rig.hear(2, FloodMember(T, contact(7), 1, 1)), FloodMember)
+
+
+def test_what_a_subscriber_says_itself_stands_against_what_others_say() -> None:
+    """They name another address, with numbers that none of its own can pass."""
+    rig = Rig(1, FLOOD)
+    rig.meet(2, 3)
+    rig.subscribe()
+    last = (1 << 63) - 1
+    elsewhere = Contact(contact(7).peer, "/ip4/9.9.9.9/tcp/9")
+    rig.hear(66, FloodMember(T, elsewhere, last, last - 1))
+    assert {2, 3} <= {*told(rig.hear(7, FloodMember(T, contact(7), 5, 5)), FloodMember)}
+    assert rig.peer.members(T) == [contact(7)]
+    assert told(rig.hear(66, FloodMember(T, elsewhere, last, last)), FloodMember) == []
+    assert rig.peer.members(T) == [contact(7)]
+
+
 @pytest.mark.parametrize("history", [False, True])
 def test_everybody_gets_everything(history: bool) -> None:
     wood = Wood(20, routing="flood", history=history, loss_percent=5)
@@ -81,7 +113,7 @@ def test_everybody_gets_everything(history: bool) -> None:
 
 def test_a_publisher_from_outside_is_asked_for_what_got_lost() -> None:
     """Its first event reached nobody. It tells the subscriber that it hears of."""
-    net = OneTopic(1, Config(routing="flood", history=History(enabled=True)))
+    net = OneTopic(1, Config(routing="flood", history=HistorySettings(enabled=True)))
     for _ in range(2):
         net.enter([0])
     net.run(15_000)

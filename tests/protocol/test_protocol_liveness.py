@@ -1,4 +1,4 @@
-"""Who is linked is watched: pings over silent links, lost peers, lists that settle differences."""
+"""Linked peers are watched: pings over silent links, lost peers, lists that settle differences."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_a_request_is_answered_from_the_view_as_it_was() -> None:
 
 
 def test_the_same_question_is_answered_the_same_way() -> None:
-    """An exchange is decided by who asked when, in any driver."""
+    """An exchange is decided by the order of the requests, in any driver."""
     replies = []
     for _ in range(2):
         rig = Rig(1, SMALL)
@@ -469,7 +469,7 @@ def test_in_doubt_nobody_is_told_of_peers_that_have_not_spoken() -> None:
     rig.hear(2, ShuffleRequest(GENERAL, 1, named))
     rig.lose(100)
     rig.lose(101)
-    assert 102 in view(rig)  # it may be there: a view gives up who does not answer
+    assert 102 in view(rig)  # it may be there: a view gives up a peer that does not answer
     ((_, reply),) = sent(rig.hear(9, JoinRequest(GENERAL)), JoinReply)
     assert {number_of(one.contact) for one in reply.descriptors} == {1, 2, 3, 4}
 

@@ -1,4 +1,4 @@
-"""No flood of valid messages makes a peer grow, whoever they seem to come from.
+"""No flood of valid messages makes a peer grow, from any sender.
 
 What a peer holds is counted by walking through everything that hangs on it, so a table that
 somebody forgot to bound is found without being named here.
@@ -62,6 +62,7 @@ BOUNDS = {
     "Informants._spoke": 1_024,  # peers that spoke for themselves
     "Informants._told": 1_024,  # peers that others told of
     "Quota._counts": 8 * 128,  # peers whose doings are counted, of each kind
+    "Shares._counts": 3 * 128 * (1 + 2 + 3),  # such peers, each with a time and three topics
     "Walks._steps": 1_024,  # senders of walks that were passed on
     "Liveness._looked_at": 3 * 128,  # peers that were looked at, each with a time and a pause
 }

@@ -124,7 +124,7 @@ def test_a_word_that_was_not_kept_leaves_nothing_and_counts_no_more() -> None:
     for number in (2, 3):
         rig.hear(HONEST, Payload(T, unsigned(number), 1))
     assert recent.fingerprint() != before
-    rig.now += WORD_MS
+    rig.wait(WORD_MS)
     assert delivered(rig.hear(HONEST, Payload(T, unsigned(4), 1))) == []
     assert recent.fingerprint() == before and recent.disproven == 2
     assert delivered(rig.hear(2, Payload(T, event(HONEST, 2), 1))) == [(HONEST, 2)]
@@ -135,8 +135,19 @@ def test_the_end_of_a_stream_is_proven_too() -> None:
     rig = member(HONEST)
     rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
     rig.hear(HONEST, Payload(T, unsigned(2), 1))
-    rig.wait(rig.peer.config.cyclon.cycle_ms)
+    rig.wait(WORD_MS)
     assert rig.peer.tera.topics[T].recent.disproven == 1
+
+
+def test_no_event_waits_until_the_ones_before_it_are_proven() -> None:
+    """A timer has them proven, after the event if both are due. Before, the event had."""
+    rig = member(HONEST)
+    rig.hear(HONEST, Payload(T, event(HONEST, 1), 1))
+    rig.hear(HONEST, Payload(T, unsigned(2), 1))
+    rig.now += WORD_MS
+    assert delivered(rig.hear(HONEST, Payload(T, unsigned(3), 1))) == [(HONEST, 3)]
+    rig.wait(1)
+    assert rig.peer.tera.topics[T].recent.disproven == 2
 
 
 # --- in the name of others ------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from weft.protocol.membership import (
 )
 from weft.protocol.publication import RouteResult
 from weft.protocol.recent import Offer, Repair, Want
-from weft.protocol.tera.access_points import Advertisement, Hint, LookupWalk
+from weft.protocol.tera.access_points import Advertisement, Hint, LookupMiss, LookupWalk
 from weft.protocol.tera.links import LinkReply, LinkRequest, Unlink
 from weft.protocol.tera.size import SampleWalk
 from weft.protocol.tera.tree import Graft, Prune
@@ -193,6 +193,51 @@ def test_walks_that_many_peers_send_are_bounded_in_all() -> None:
     rig, passed = floods("lookup", *range(60, 80), seconds=60)
     assert passed <= capacity.WALKS_MAX
     assert carries(rig, "lookup", 81, 99)  # a peer that sends few of them has them carried
+
+
+@pytest.mark.parametrize("kind", ["lookup", "sample", "hint"])
+@pytest.mark.parametrize("senders", [(66,), tuple(range(60, 80))])
+def test_peers_that_others_name_are_sent_to_a_bounded_number_of_times(
+    kind: str, senders: tuple[int, ...]
+) -> None:
+    """A walk that ends here names its origin, and each may cost a connection that nobody takes."""
+    rig = member(2, 3)
+    state = rig.peer.tera.topics[T]
+    reached: set[int] = set()
+    for round_ in range(2_000):
+        origin = contact(10_000 + round_)
+        message = {
+            "lookup": LookupWalk(Topic("/elsewhere"), origin, round_, 0),
+            "sample": SampleWalk(T, origin, round_, 0),
+            "hint": Hint(T, state.overlay + 1 + round_, origin),
+        }[kind]
+        for to, _ in everything_sent(rig.hear(senders[round_ % len(senders)], message)):
+            reached.add(to)
+    assert 0 < len(reached) <= (16 if len(senders) == 1 else 64)
+    assert rig.peer.counters["names_refused"]
+
+
+def test_walks_that_end_here_cost_a_peer_that_speaks_for_itself_a_bounded_number() -> None:
+    rig = member(2, 3)
+    answered = 0
+    for round_ in range(10_000):
+        walk = LookupWalk(Topic("/elsewhere"), contact(2), round_, 0)
+        answered += len(everything_sent(rig.hear(66, walk)))
+    assert 16 < answered <= capacity.WALKS_MAX
+    own = LookupWalk(Topic("/elsewhere"), contact(66), 1, 0)
+    assert told(rig.hear(66, own), LookupMiss)  # what it asks itself is answered
+
+
+def test_a_peer_that_routes_otherwise_tells_few_made_up_origins_that_a_walk_ends_there() -> None:
+    rig = Rig(1, c.Config(routing="flood"))
+    reached = {
+        to
+        for round_ in range(200)
+        for to, _ in everything_sent(
+            rig.hear(66, LookupWalk(T, contact(10_000 + round_), round_, 3))
+        )
+    }
+    assert 0 < len(reached) <= 16
 
 
 def test_a_peer_that_asks_again_and_again_to_join_has_others_do_nothing_more() -> None:

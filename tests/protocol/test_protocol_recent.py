@@ -273,6 +273,21 @@ def test_events_held_are_bounded_in_number_and_the_oldest_goes() -> None:
     assert recent.evicted == 2
 
 
+def test_of_very_many_runs_those_that_are_held_are_found_and_no_others() -> None:
+    """The others go from the front of a list, many at once; one came late, and out of order."""
+    recent = Recent(T, Dissemination(recent_events_max=300))
+    come = [*range(1, 1_200), *range(1_201, 1_400), 1_200, *range(1_400, 1_500)]
+    signed = {number: event(9, number) for number in range(1, 1_500)}
+    for number in come:
+        assert take(recent, signed[number])
+    held = [one.run.first for one in recent.fetch([span(9, 1, 2_000)], 2_000)]
+    assert held == sorted(come[-300:])
+    known = [n for n in range(1, 1_501) if recent.came_ms(contact(9).peer, 1, n) is not None]
+    assert known == held
+    recent.let_go()
+    assert recent.fetch([span(9, 1, 2_000)], 2_000) == [] and len(recent) == 0
+
+
 def test_events_held_are_bounded_in_bytes() -> None:
     recent = fresh(recent_bytes_max=10)
     for number in range(1, 5):

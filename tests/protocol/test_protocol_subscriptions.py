@@ -1,4 +1,4 @@
-"""What all routings share of a subscription: who waits, what is answered, what is remembered."""
+"""What all routings share of a subscription: callers waiting, answers, what is remembered."""
 
 from __future__ import annotations
 

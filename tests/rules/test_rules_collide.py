@@ -178,3 +178,30 @@ def test_a_group_that_has_changed_is_believed_at_once() -> None:
     assert collide.shared_size(1_000, 500, 10) == 800
     assert collide.shared_size(100, 1_000, 10) == 1_000
     assert collide.shared_size(1_000, 100, 10) == 100
+
+
+# --- what the overlap of views shows --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [25, 40, 150, 1_000, 20_000])
+def test_the_true_size_is_possible_after_any_number_of_exchanges(size: int) -> None:
+    key = draw.key_of(7, STREAM, size, 0)
+    refused = looked_at = 0
+    for member in range(50):
+        pairs = shared = 0
+        for exchange in range(60):
+            for told in range(8):  # of all members, 20 are in the view
+                bits = draw.absorb(key, (member * 60 + exchange) * 8 + told)
+                shared += draw.below(bits, size) < 20
+            pairs += 20 * 8
+            least, most = collide.sizes_possible(pairs, shared, 160)
+            looked_at += 1
+            refused += not least <= size <= most and size <= 4 * 160 * (exchange + 2)
+    assert refused <= looked_at / 100
+
+
+def test_a_size_is_bounded_by_what_was_seen() -> None:
+    least, most = collide.sizes_possible(20 * 80, 40, 160)  # 40 of 80 told ones were in the view
+    assert 8 <= least <= 10 and 160 <= most <= 200
+    assert collide.sizes_possible(320, 0, 160) == (40, 1_920)
+    assert collide.sizes_possible(640, 0, 160) == (80, 3_200)  # nothing in common: perhaps larger

@@ -169,7 +169,7 @@ class Overlay:
         return counts
 
     def samples(self) -> list[tuple[int, int]]:
-        """One random neighbour of every peer, as (who asks, whom it got)."""
+        """One random neighbour of every peer, as (asking, got)."""
         return [
             (me, view[draw.below(draw.draw(self.seed, SAMPLE, me, self.cycle, 0), len(view))])
             for me, view in enumerate(self.peers)

@@ -1,4 +1,4 @@
-"""Who forwards and who is a child."""
+"""Which members forward and which are children."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from weft.ids import PeerId
 from weft.rules import tree
 
-# --- Who is taken as a link
+# --- Which peer is taken as a link
 
 counts = st.integers(0, 64)
 
@@ -78,7 +78,7 @@ def test_a_silent_publisher_loses_the_role() -> None:
 
 def test_the_first_event_of_a_publisher_is_a_wave() -> None:
     assert tree.is_wave(1, 12_345, None, QUIET_MS, True)
-    assert not tree.is_wave(1, 12_345, None, QUIET_MS, False)  # who is heard of for the first time
+    assert not tree.is_wave(1, 12_345, None, QUIET_MS, False)  # a peer heard of for the first time
 
 
 @given(st.lists(st.integers(0, 2 * QUIET_MS), min_size=2, max_size=30))
@@ -126,7 +126,7 @@ def test_a_new_name_earns_the_role_by_being_heard_of_for_a_while() -> None:
     assert tree.may_shape(60_000, 10**9) and not tree.may_shape(59_999, 10**9)
 
 
-# --- Which member mends the tree, and by whom
+# --- Which member mends the tree, and by which other
 
 ids = st.binary(min_size=2, max_size=2).map(PeerId)
 

@@ -13,7 +13,7 @@ from weft.rules.draw import absorb, mix
 from weft.rules.fairness import jain
 from weft.rules.prefix import common_prefix
 
-# --- Trees by halving what is in charge of whom
+# --- Trees by halving what a member is in charge of
 
 BITS = 64
 Links = dict[int, dict[int, list[int]]]
@@ -37,7 +37,7 @@ def all_links(members: list[int], count: int, bits: int = BITS) -> Links:
 def cast(
     root: int, links: Links, key: int, bits: int = BITS
 ) -> tuple[list[int], int, dict[int, int]]:
-    """Who receives, in how many rounds, and who sends how much."""
+    """Which members receive, in how many rounds, and how much each sends."""
     received, sends, rounds = [root], dict.fromkeys(links, 0), 0
     going = [(root, treecast.ROOT_CHARGE)]
     while going:
@@ -56,7 +56,7 @@ def cast(
 def test_every_member_gets_it_exactly_once(
     places: set[int], count: int, data: st.DataObject
 ) -> None:
-    """N−1 messages, whoever is root, whichever of its links a member chooses."""
+    """N−1 messages, from any root, whichever of its links a member chooses."""
     members = sorted(places)
     root = data.draw(st.sampled_from(members))
     links = all_links(members, count, bits=8)
@@ -191,11 +191,11 @@ def test_there_are_no_other_levels() -> None:
             treecast.link_target(3, level, 8)
 
 
-# --- How many to tell, and whom
+# --- How many to tell, and which
 
 
 def spread(members: int, mode: treecast.Mode, seed: int) -> tuple[int, int]:
-    """Whom the push reaches from a uniform view of everybody, and how many messages it takes."""
+    """How many the push reaches from a uniform view of everybody, and with how many messages."""
     everybody = list(range(members))
     informed, fresh, messages = {0}, [0], 0
     while fresh:

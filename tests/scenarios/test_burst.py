@@ -27,19 +27,19 @@ BUSY = Conditions(latency=Latency("long_tail", 20), events_per_s=3_000)
 """Some messages take half a second, as between processes that wait for their turn."""
 
 
-def burst(seed: int, peers: int) -> World:
+def burst(seed: int, peers: int, publishers: int = PUBLISHERS) -> World:
     """All members of a topic know its tree; then some publish as fast as they can."""
     net = OneTopic(seed, Config(), CROWDED)
     for number in range(peers):
         net.enter([0] if number else [], then_ms=10)
     net.subscribe(*range(peers))
     net.run(60_000)
-    for number in range(PUBLISHERS):
+    for number in range(publishers):
         net.publish(number, payload=b"first of %d" % number, every_ms=300)
     net.run(3_000)
     net.world.copies = 0
     for number in range(RUNS):
-        for publisher in range(PUBLISHERS):
+        for publisher in range(publishers):
             payloads = [b"%d %d %d" % (publisher, number, place) for place in range(EACH)]
             publish = partial(net.publish_in, publisher, net.topic, *payloads)
             net.world.at(net.world.now_ms + 20 * number, publish)
@@ -56,6 +56,18 @@ def test_in_a_burst_the_tree_stays_a_tree_and_order_holds(seed: int, peers: int)
     queued_ms = max(one.at_ms for one in world.record.deliveries) - last.at_ms
     assert queued_ms > 4 * Config().dissemination.graft_timeout_ms
     assert world.copies <= 1.05 * EVENTS * (peers - 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("peers", [3, 6])
+def test_in_a_burst_of_all_members_of_a_small_topic_one_copy_goes_to_each(
+    seed: int, peers: int
+) -> None:
+    """Each publisher pushes to all others itself."""
+    world = burst(seed, peers, publishers=peers)
+    assert check_complete(world.record) + check_once(world.record) == []
+    assert check_in_order(world.record) == []
+    assert world.copies <= 1.01 * peers * RUNS * EACH * (peers - 1)
 
 
 def burst_after_waves(seed: int, peers: int, stan: bool) -> World:

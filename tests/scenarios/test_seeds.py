@@ -394,16 +394,57 @@ def test_what_waits_for_proof_of_the_beginning_stays_so_when_a_reading_ends() ->
     assert result.violations == [], result.settings.command()
 
 
-@pytest.mark.parametrize(("peers", "topics", "events"), [(37, 28, 46), (50, 32, 52)])
-def test_a_head_below_what_was_handed_out_is_passed_over(
-    peers: int, topics: int, events: int
-) -> None:
+def test_a_head_below_what_was_handed_out_is_passed_over() -> None:
     """The member that a newcomer began with lacked what lies between two of its heads."""
     settings = ScenarioSettings(
         82_866_072_193_757,
-        *(peers, topics, events, "flood"),
+        *(50, 32, 52, "flood"),
         history=True,
         disasters=("power-loss", "flash-crowd"),
     )
     result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_gossip_asks_others_where_the_sender_of_a_later_event_lacks_earlier_ones_too() -> None:
+    """They came with the next view exchange, behind the later event."""
+    settings = ScenarioSettings(
+        202_582_745_415_270, *(86, 1, 117, "gossip"), calm=True, hierarchy=True
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_an_event_whose_number_was_proven_old_stays_old() -> None:
+    """For two minutes only, which is how long a peer holds events by default; then its date counted
+    again, and its publisher's clock is fast."""
+    settings = ScenarioSettings(
+        77_000_009,
+        *(5, 2, 60, None, "topic-dht"),
+        history=True,
+        brief=True,
+        hierarchy=True,
+        disasters=("mass-crash", "flash-crowd"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+def test_what_only_a_publisher_has_that_left_for_good_is_given_up_in_the_end() -> None:
+    settings = ScenarioSettings(
+        77_000_030, *(8, 3, 60, None, "pulsarcast"), history=True, hierarchy=True
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()
+
+
+@pytest.mark.parametrize(
+    ("seed", "calm"), [((19_566_659_359_573, 12, 15, 100), True), ((915, 20, 30, 100), False)]
+)
+def test_what_is_published_below_hostile_roots_comes_to_members_below_others(
+    seed: tuple[int, int, int, int], calm: bool
+) -> None:
+    """A black hole took the event and told nobody, so the others' children did not know that they
+    lacked it: the publisher looks for them."""
+    result = run(ScenarioSettings(*seed, routing="pulsarcast", calm=calm, hostile=30))
     assert result.violations == [], result.settings.command()

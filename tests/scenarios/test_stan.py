@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from weft.ids import Contact, Topic
-from weft.protocol.config import Config, Stan, TopicDht
+from weft.protocol.config import Config, Stan, TopicDhtSettings
 from weft.protocol.messages import runs_in
 from weft.protocol.wire import Message
 from weft.sim.builder import SimNet
@@ -150,7 +150,7 @@ def test_gossip_over_the_topic_aware_dht_goes_to_the_same_peers_in_all_topics() 
     """Views are a third of a topic here, so that there is something to choose."""
     crossed = {}
     for enabled in (True, False):
-        located = TopicDht(scheme="full-gossip", view_max=8)
+        located = TopicDhtSettings(scheme="full-gossip", view_max=8)
         config = Config(routing="topic-dht", topic_dht=located, stan=Stan(enabled=enabled))
         observer = Crossed()
         net = SimNet(1, config, observers=[observer])

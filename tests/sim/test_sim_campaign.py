@@ -55,7 +55,8 @@ def test_every_kind_of_run_is_drawn() -> None:
     disasters = Counter(disaster for one in drawn for disaster in one.disasters)
     assert set(disasters) == set(faults.DISASTERS)
     assert all(not one.disasters for one in drawn if one.calm)
-    for name in ("calm", "history", "hierarchy"):
+    assert all(one.history for one in drawn if one.brief)
+    for name in ("calm", "history", "brief", "hierarchy"):
         assert {getattr(one, name) for one in drawn} == {False, True}
 
 

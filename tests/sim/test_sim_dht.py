@@ -1,4 +1,4 @@
-"""The DHT among many peers in virtual time, against the truth about who is closest."""
+"""The DHT among many peers in virtual time, against the truth about which is closest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from benchmarks.dht_runs import Report, Run, Truth, check_order, judge
 
 from nameless import contact_of
-from weft.protocol.config import Dht
+from weft.protocol.config import KademliaSettings
 
 PEERS = [contact_of(1, index).peer for index in range(50)]
 
@@ -46,7 +46,9 @@ def test_a_lookup_costs_little_more_than_asking_the_closest(calm: Report) -> Non
 
 def test_loss_and_crashes_at_once() -> None:
     """A fifth of the messages lost, three peers in ten gone without a word."""
-    one = Run(seed=4, peers=100, lookups=30, dht=Dht(enabled=True, republish_ms=60_000))
+    one = Run(
+        seed=4, peers=100, lookups=30, dht=KademliaSettings(enabled=True, republish_ms=60_000)
+    )
     one.come_up(settle_ms=40_000)
     one.put()
     providers = one.provide()

@@ -55,7 +55,7 @@ class Mute(Member):
         return None
 
 
-# --- when and who -------------------------------------------------------------------------------
+# --- when and which ------------------------------------------------------------------------------
 
 
 def test_a_hostile_peer_is_honest_until_its_gang_strikes() -> None:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from weft.protocol.config import Config, Cyclon, History, Routing
+from weft.protocol.config import Config, Cyclon, HistorySettings, Routing
 from weft.sim.builder import OneTopic
 from weft.sim.faults import Fault
 from weft.sim.network import Conditions, Latency
@@ -76,7 +76,7 @@ KEEPING, LACKING = range(8), range(8, 12)
 def mixed(routing: Routing) -> OneTopic:
     """A network of peers of both kinds, all subscribed."""
     config = Config(routing=routing, cyclon=Cyclon(cycle_ms=2_000))
-    keeping = replace(config, history=History(enabled=True))
+    keeping = replace(config, history=HistorySettings(enabled=True))
     net = OneTopic(5, config, Conditions(latency=Latency(typical_ms=10)))
     for number in (*KEEPING, *LACKING):
         net.add(keeping if number in KEEPING else config)

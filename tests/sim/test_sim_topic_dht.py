@@ -7,7 +7,7 @@ import pytest
 from weft.ids import Contact, Topic
 from weft.protocol.config import Config
 from weft.protocol.kademlia.rpc import FindRequest
-from weft.protocol.rooms import TopicDht as TopicSettings
+from weft.protocol.rooms import TopicDhtSettings as TopicSettings
 from weft.protocol.wire import Message
 from weft.rules.roles import location_view_bound
 from weft.sim.builder import SimNet

@@ -1,4 +1,4 @@
-"""Grouped commits: a receipt means on disk, and errors reach whoever waits."""
+"""Grouped commits: a receipt means on disk, and errors reach all that wait."""
 
 from __future__ import annotations
 

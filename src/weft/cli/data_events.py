@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
+from weft import private
 from weft.cli.parser import folder, version_options, whole_option
 from weft.cli.spark import master_option, session
 
@@ -36,16 +36,10 @@ def run(args: argparse.Namespace) -> int:
 
     lake = Lake(args.lake, args.version, args.as_of)
     print("weft: starting Spark", file=sys.stderr)
-    aside = args.out.with_name(f".{args.out.name}.{os.getpid()}")
     number = 0
-    with session(args, "data events") as spark:
-        try:
-            with aside.open("w", encoding="utf-8") as file:
-                for line in lines(named(lake, spark, args.peers, args.topics)):
-                    number += '"at_ms"' in line
-                    file.write(line + "\n")
-            aside.replace(args.out)
-        finally:
-            aside.unlink(missing_ok=True)
+    with session(args, "data events") as spark, private.draft_of(args.out, replace=True) as file:
+        for line in lines(named(lake, spark, args.peers, args.topics)):
+            number += '"at_ms"' in line
+            file.write(f"{line}\n".encode())
     print(f"{args.out}: {number:,} events of {args.peers} users in {args.topics} topics")
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.parser import folder
 from weft.cli.problem import USAGE, Problem
-from weft.cli.spark import Stopping, master_option, session, stoppable
+from weft.cli.spark import Stopping, master_option, session, stoppable, terminable
 from weft.terminal import printable
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ REJECTED = 3
 USUAL = "utf-8"
 _REASONS_SHOWN = 5
 _FILES_SHOWN = 12
+_BEGINNING_SHOWN = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
         options_of_spark = QUICK if small else {}
         with (
+            terminable(),
             session(args, "data ingest", options=options_of_spark) as spark,
             Steps(spark, WEIGHTS) as steps,
         ):
@@ -232,6 +234,14 @@ def told(summary: Summary) -> list[str]:
     lines += [f"{path}: no rows in it" for path in bare[:_FILES_SHOWN]]
     if len(bare) > _FILES_SHOWN:
         lines.append(f"… {_many(len(bare), 'file')} in all have no rows")
+    doubts = summary.quality.doubts
+    lines += [
+        f"{path}: the first line {first[:_BEGINNING_SHOWN]!r} was read as a row; "
+        "is it a header? --header or --no-header says it"
+        for path, first in doubts[:_FILES_SHOWN]
+    ]
+    if len(doubts) > _FILES_SHOWN:
+        lines.append(f"… {_many(len(doubts), 'file')} in all may begin with a header")
     for reason, times, where in summary.quality.reasons[:_REASONS_SHOWN]:
         lines.append(f"rejected {times:,}: {reason} (first at {where})")
     if summary.read:
@@ -275,6 +285,7 @@ def report(summary: Summary) -> dict[str, object]:
         "duplicates": found.duplicates,
         "encodings": dict(found.encodings),
         "without_rows": list(found.without_rows),
+        "doubts": [{"file": path, "first": first} for path, first in found.doubts],
         "new": {name: summary.after[name] - summary.before[name] for name in summary.after},
         "tables": summary.after,
     }

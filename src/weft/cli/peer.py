@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from weft import private
 from weft.cli import output
 from weft.cli.parser import maybe_host_port, plain_topic, repeated_option
 from weft.cli.settings import (
@@ -127,9 +127,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 def _tell(path: Path, address: str) -> None:
     """Write the address whole or not at all: another peer may be waiting for the file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(address + "\n")
-    draft.replace(path)
+    private.write(path, f"{address}\n".encode(), replace=True, mode=private.FOR_OTHERS)
 
 
 async def _read(subscription: Subscription, args: argparse.Namespace) -> None:

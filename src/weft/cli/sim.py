@@ -117,6 +117,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="events are stored: a topic's stream must be the same at all members in the end",
     )
     parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="with --history: routing holds events for two minutes, as peers do by default, "
+        "and not for the whole run",
+    )
+    parser.add_argument(
         "--hierarchy",
         action="store_true",
         help="some topics are sub-topics of others: events of half of them count above, too",
@@ -221,6 +227,7 @@ def settings_of(
             routing=args.routing or "tera",
             calm=args.calm,
             history=args.history,
+            brief=args.brief,
             hierarchy=args.hierarchy,
             disasters=tuple(dict.fromkeys(args.disaster or ())),
             without=tuple(dict.fromkeys(args.without or ())),
@@ -538,8 +545,9 @@ def _is_past(at_s: float) -> bool:
 def _asked(args: argparse.Namespace) -> Asked:
     from weft.sim.campaign import Asked, draw_settings
 
-    if args.without:
-        raise Problem("--without is for replaying a run: give --seed S", USAGE)
+    if args.without or args.brief:
+        option = "--without" if args.without else "--brief"
+        raise Problem(f"{option} is for replaying a run: give --seed S", USAGE)
     asked = Asked(
         args.peers,
         args.topics,

@@ -13,7 +13,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from threading import Event
 from typing import TYPE_CHECKING, TypeVar
@@ -162,6 +162,22 @@ def interrupted(end: Callable[[], None]) -> Iterator[Event]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """For the time of a `with` block SIGTERM ends the work as Ctrl-C does, so that it cleans up.
+    Further ones are ignored: `timeout` sends one to the process and one to its group."""
+
+    def on_signal(number: int, place: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Stopped(Exception):
     """Raised in the work by `Stopping.check`, if it is to end."""
 
@@ -185,6 +201,8 @@ class Stopping:
 def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result:
     """Do the work. After Ctrl-C this returns or raises only once the work has ended; a result that
     it still had is returned."""
+    from py4j.protocol import Py4JError
+
     from weft.pipeline.session import cancel
 
     stopping = Stopping()
@@ -195,7 +213,8 @@ def stoppable(spark: SparkSession, work: Callable[[Stopping], Result]) -> Result
         except KeyboardInterrupt:
             stopping.want()
             while not future.done():
-                cancel(spark)
+                with suppress(ConnectionError, Py4JError):  # Spark may have been ended as well
+                    cancel(spark)
                 wait([future], _CANCEL_SECONDS)
             if future.exception() is None:
                 return future.result()

@@ -244,7 +244,9 @@ class Steps:
 
 def _share_of(spark: SparkSession) -> Callable[[], float]:
     """How much of what Spark has under way is finished, whenever one asks."""
-    from weft.pipeline.session import is_remote  # noqa: PLC0415  (needs Spark's packages)
+    from py4j.protocol import Py4JError  # noqa: PLC0415  (needs Spark's packages)
+
+    from weft.pipeline.session import is_remote  # noqa: PLC0415
 
     if is_remote(spark):  # Spark Connect tells it while it works, and cannot be asked
         told = [0.0]
@@ -260,7 +262,10 @@ def _share_of(spark: SparkSession) -> Callable[[], float]:
     tracker = spark.sparkContext.statusTracker()
 
     def ask() -> float:
-        stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+        try:
+            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+        except (ConnectionError, Py4JError):  # Spark has ended, and the work meets that itself
+            return 0.0
         return _finished((each.numTasks, each.numCompletedTasks) for each in stages if each)
 
     return ask

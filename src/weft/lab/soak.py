@@ -80,7 +80,7 @@ class Sample(TypedDict):
 
 
 class Soak:
-    """One run."""
+    """A swarm under faults for hours: what it delivered, and what it held at each sample."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from weft.ids import Contact, PeerId, Topic
 from weft.lab.experiment import Columns, Params
 from weft.lab.memberships import memberships_of
 from weft.protocol import messages as m
-from weft.protocol.config import Config, TopicDht
+from weft.protocol.config import Config, TopicDhtSettings
 from weft.protocol.topic_dht.events import Cast
 from weft.protocol.topic_dht.roles import Role
 from weft.protocol.wire import Message
@@ -78,7 +78,7 @@ class Net(RoleNet):
         self,
         seed: int,
         peers: int,
-        settings: TopicDht,
+        settings: TopicDhtSettings,
         conditions: Conditions | None = None,
         hierarchies: Iterable[str] = (),
     ) -> None:
@@ -176,7 +176,7 @@ def topic_of(number: int) -> Topic:
 # --- crashed roots, for an experiment and a benchmark ------------------------------------------
 
 
-def settled_net(params: Params, seed: int, settings: TopicDht) -> Net:
+def settled_net(params: Params, seed: int, settings: TopicDhtSettings) -> Net:
     """A network whose peers have subscribed as the parameters say, and have found their roles."""
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions)
@@ -212,7 +212,7 @@ def lose_members(params: Params, seed: int) -> Columns:
 def _lose(
     params: Params, seed: int, victims: Callable[[Net, Topic, int, int], list[int]]
 ) -> Columns:
-    settings = TopicDht(scheme=params["scheme"], roots=params["roots"])
+    settings = TopicDhtSettings(scheme=params["scheme"], roots=params["roots"])
     net = settled_net(params, seed, settings)
     by_trees, finally_, crashed, orphaned = [], [], [], []
     for event in range(params["events"]):

@@ -41,7 +41,6 @@ from weft.net.arguments import (
     check_callable,
     number_in,
     path_in,
-    payload_in,
     text_in,
     texts_in,
     topics_in,
@@ -455,7 +454,7 @@ class Peer:
         In a hierarchy the event is published in the topics above, too; `Receipt.above` tells what
         became of it there.
         """
-        data = payload if type(payload) is bytes else payload_in(payload, self._encode)
+        data = payload if type(payload) is bytes else _payload_in(payload, self._encode)
         if headers is not None or data >= MARK:  # smaller payloads cannot look like an envelope
             data = _in_envelope(data, headers)
         if confirm is not None:
@@ -727,6 +726,31 @@ def _config(given: Config | Mapping[str, object] | FileName | None) -> Config:
             f"config is {given!r:.60}; expected a weft.Config, a dictionary, or a path"
         )
     return Config.load(given)
+
+
+def _payload_in(payload: object, encode: Encode | None) -> bytes:
+    """The payload as bytes; other objects go through the encoder that the peer was given."""
+    given = payload
+    instead = (
+        "encode it first, or give the peer an encoder: "
+        "Peer.open(encode=json.dumps, decode=json.loads)"
+    )
+    if encode is not None and not isinstance(payload, bytes | bytearray | memoryview):
+        try:
+            payload = encode(payload)
+        except Exception as error:  # whatever kind the application's own encoder raises
+            why = f"{type(error).__name__}: {error}"
+            raise UsageError(f"the encoder does not take {given!r:.60}: {why}") from error
+        instead = f"the encoder made it of {given!r:.60}"
+    if isinstance(payload, str):
+        try:
+            return str.encode(payload)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"a payload is {payload!r:.60}, which UTF-8 cannot write") from error
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    kind = type(payload).__name__
+    raise UsageError(f"a payload is bytes or a text, not {kind} ({payload!r:.60}); {instead}")
 
 
 def _in_envelope(payload: bytes, headers: Mapping[str, str] | None) -> bytes:

@@ -93,25 +93,3 @@ def check_callable(name: str, given: object) -> None:
     """Refuse an argument that cannot be called."""
     if not callable(given):
         raise UsageError(f"{name} is {given!r:.60}, which cannot be called")
-
-
-def payload_in(payload: object, encode: Encode | None) -> bytes:
-    """The payload as bytes; other objects go through the encoder that the peer was given."""
-    given = payload
-    instead = (
-        "encode it first, or give the peer an encoder: "
-        "Peer.open(encode=json.dumps, decode=json.loads)"
-    )
-    if encode is not None and not isinstance(payload, bytes | bytearray | memoryview):
-        try:
-            payload = encode(payload)
-        except Exception as error:  # whatever kind the application's own encoder raises
-            why = f"{type(error).__name__}: {error}"
-            raise UsageError(f"the encoder does not take {given!r:.60}: {why}") from error
-        instead = f"the encoder made it of {given!r:.60}"
-    if isinstance(payload, str):
-        return text_in("a payload", payload).encode()
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    kind = type(payload).__name__
-    raise UsageError(f"a payload is bytes or a text, not {kind} ({payload!r:.60}); {instead}")

@@ -114,8 +114,8 @@ class Encoder:
             self._message = message
         return self._frame
 
-    def forget(self) -> None:
-        """Let go of the last message, which may be large."""
+    def on_sent(self) -> None:
+        """The last message has gone to all its receivers: let go of it, for it may be large."""
         self._message, self._frame = None, b""
 
 

@@ -175,7 +175,7 @@ class Acknowledge:
         self._handed += 1
         self._order[position] = self._handed
 
-    def replace(self) -> None:
+    def on_replaced(self) -> None:
         """Another consumer of the name goes on from the place as it is now. It hands out again what
         this one's user has not acknowledged; an acknowledgement here would move its place back."""
         self._replaced = True

@@ -49,26 +49,55 @@ class Backoff:
 class Slots:
     """How many connections are being made in this event loop, and which dials wait for a turn. All
     peers of the loop share it: a handshake costs a millisecond, and a thousand at once would delay
-    everything else in the loop."""
+    everything else in the loop.
+
+    Dials of the second rank have half of the turns at most, and wait for all others: anybody may
+    make this peer dial made-up peers, and each of them takes ten seconds to fail."""
 
     def __init__(self) -> None:
         self._used = 0
+        self._second = 0  # of these, by dials of the second rank
         self._waiting: deque[Dial] = deque()
+        self._waiting_second: deque[tuple[Dial, int]] = deque()
 
     def enter(self, dial: Dial, most: int) -> None:
-        if self._used < most:
-            self._used += 1
-            dial.begin()
+        if self._used < most and (not dial.second or self._has_second(most)):
+            self._begin(dial)
+        elif dial.second:
+            self._waiting_second.append((dial, most))
         else:
             self._waiting.append(dial)
 
-    def leave(self) -> None:
-        while self._waiting:
-            dial = self._waiting.popleft()
-            if not dial.over:
-                dial.begin()
-                return
+    def leave(self, dial: Dial) -> None:
+        """A dial that had begun is over: the next one's turn."""
         self._used -= 1
+        self._second -= dial.second
+        following = _first(self._waiting)
+        if following is not None:
+            self._begin(following)
+            return
+        while self._waiting_second and self._has_second(self._waiting_second[0][1]):
+            late, _ = self._waiting_second.popleft()
+            if not late.over:
+                self._begin(late)
+                return
+
+    def _has_second(self, most: int) -> bool:
+        return self._second < max(1, most // 2)
+
+    def _begin(self, dial: Dial) -> None:
+        self._used += 1
+        self._second += dial.second
+        dial.begin()
+
+
+def _first(waiting: deque[Dial]) -> Dial | None:
+    """The first dial that is still wanted."""
+    while waiting:
+        dial = waiting.popleft()
+        if not dial.over:
+            return dial
+    return None
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Slots] = WeakKeyDictionary()
@@ -81,16 +110,18 @@ def _shared_slots() -> Slots:
 class Dial:
     """A connection in the making: waiting for a slot, connecting TCP, or greeting."""
 
-    __slots__ = ("_begun", "_connection", "_failed", "_host", "_port", "_task", "over")
+    __slots__ = ("_begun", "_connection", "_failed", "_host", "_port", "_task", "over", "second")
 
     def __init__(
         self,
         connection: Connection,
         host: str,
         port: int,
+        second: bool,
         begun: Callable[[Connection], None],
         failed: Callable[[Connection, Fault], None],
     ) -> None:
+        self.second = second  # of the second rank
         self._connection = connection
         self._host = host
         self._port = port
@@ -149,10 +180,16 @@ class Dialer:
     def __len__(self) -> int:
         return len(self._dials)
 
-    def start(self, connection: Connection, host: str, port: int) -> None:
-        """Dial now, or when the connection's turn comes."""
+    @property
+    def second(self) -> int:
+        """How many dials of the second rank are under way or wait."""
+        return sum(dial.second for dial in self._dials.values())
+
+    def start(self, connection: Connection, host: str, port: int, second: bool) -> None:
+        """Dial now, or when the connection's turn comes; `second`: after all others."""
         connection.stop_clock()  # until its turn comes
-        dial = self._dials[connection] = Dial(connection, host, port, self._begun, self._failed)
+        dial = Dial(connection, host, port, second, self._begun, self._failed)
+        self._dials[connection] = dial
         self._slots.enter(dial, self._most)
 
     def has_begun(self, connection: Connection) -> bool:
@@ -166,7 +203,7 @@ class Dialer:
         if dial is not None:
             dial.end()
             if dial.begun:
-                self._slots.leave()
+                self._slots.leave(dial)
 
     def close(self) -> None:
         for connection in list(self._dials):

@@ -20,6 +20,7 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from weft import private
 from weft.documents import merkle, record
 from weft.documents.authority import made_from
 from weft.documents.descriptor import SealedEvent, TopicVersion
@@ -289,10 +290,13 @@ class History:
         return block
 
     def export(self, topic: str, file: BinaryIO | PathLike[str], since: Since = "beginning") -> int:
-        """Write a topic's stream as a CAR file; how many bytes."""
+        """Write a topic's stream as a CAR file; how many bytes. A file given by its path is for its
+        owner alone, and appears when it is whole."""
         if isinstance(file, PathLike):
-            with open(file, "wb") as opened:
-                return self.export(topic, opened, since)
+            from pathlib import Path  # noqa: PLC0415  (loaded once a file is named)
+
+            with private.draft_of(Path(file), replace=True) as draft:
+                return self.export(topic, draft, since)
         from weft.store import car  # noqa: PLC0415
 
         return sum(

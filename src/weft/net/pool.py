@@ -244,7 +244,7 @@ class Outbox:
 
     def forget_message(self) -> None:
         """Let go of the message encoded last, which may be large."""
-        self._encoder.forget()
+        self._encoder.on_sent()
 
 
 class Handler(Protocol):
@@ -356,9 +356,11 @@ class Pool:
         if self._backoff.blocks(contact):
             self._tell_loss(contact.peer, _LOST_DELAY_MS)
             return None
+        if message.reports and self._dialer.second >= self._settings.connections_max // 4:
+            return None
         remote = self._new_remote(contact)
         self._counters.dial(message)
-        self._dial(remote)
+        self._dial(remote, message.reports)
         return self._remotes.get(contact.peer)
 
     def _new_remote(self, contact: Contact) -> Remote:
@@ -366,7 +368,7 @@ class Pool:
         remote = self._remotes[contact.peer] = Remote(contact.peer, contact.address, congestion)
         return remote
 
-    def _dial(self, remote: Remote) -> None:
+    def _dial(self, remote: Remote, second: bool = False) -> None:
         connection = self._new_connection(remote.peer)
         remote.dial = connection
         try:
@@ -378,7 +380,7 @@ class Pool:
         if len(everybody) > self._settings.connections_max and not self._evict(everybody):
             self._dial_failed(connection, OverloadFault(CROWDED))
             return
-        self._dialer.start(connection, host, port)
+        self._dialer.start(connection, host, port, second)
         if not self._dialer.has_begun(connection) and remote.peer not in self._stalled:
             self._stalled.add(remote.peer)
             self._loop.call_soon(self._report_stall, remote.peer)

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
 
-from weft.documents.run import RUN_MAX, Event, Run
+from weft.documents.run import Event, Run
 from weft.ids import Contact, PeerId, Topic, contact_text, peer_text
 from weft.net.errors import NotConfirmed
 from weft.protocol.delivery import message_id
@@ -30,12 +30,6 @@ Confirm: TypeAlias = Literal["accepted"] | Strength
 CONFIRM: tuple[Confirm, ...] = ("accepted", *get_args(Strength))
 _ACCEPTED: tuple[Became, ...] = ("taken", "sent", "alone", "queued")
 
-SendRun: TypeAlias = Callable[
-    [Topic, tuple[bytes, ...], Callable[[Answer, int], None], bool], tuple[int, int]
-]
-"""Gives a run to the machine; see `Runtime._send_run`."""
-
-GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 UNANSWERED = Answer(0, "failed", reason="no answer: it could not be handled, see the log")
 
 
@@ -53,7 +47,23 @@ class Sent:
         self._dropped = dropped
 
     def send(self) -> None:
-        """Send the gathered run now, so that its answer is known; here it was sent already."""
+        """Send what was gathered now, so that its answer is known, if it was not sent already."""
+        sent = self._take_off()
+        if sent is not None:
+            self._peers, self._dropped = sent
+
+    def _take_off(self) -> tuple[int, int] | None:
+        """Sends a run; returns to how many peers it went, and for how many there was no room. Here
+        it was sent already."""
+        return None
+
+    def on_answer(self, answer: Answer, peers: int) -> bool:
+        """An answer came, by which the run has been sent to so many peers. False: it had one
+        before, and this is the later one."""
+        if self._answer is not None:
+            return False
+        self._answer, self._peers = answer, peers
+        return True
 
     @property
     def outcome(self) -> Became:
@@ -241,89 +251,6 @@ def unconfirmed(topic: str, error: NotConfirmed) -> dict[str, object]:
     }
 
 
-class Gathered(Sent):
-    """The events published in one topic since the loop's latest turn, which go out as one run."""
-
-    __slots__ = (
-        "_answered",
-        "_late",
-        "_payloads",
-        "_room",
-        "_send_run",
-        "expected",
-        "size",
-        "topic",
-    )
-
-    def __init__(
-        self, me: PeerId, topic: Topic, expected: Became | None, send_run: SendRun
-    ) -> None:
-        super().__init__(me)
-        self.topic = topic
-        self.expected = expected
-        self.size = 0  # in bytes
-        # Events whose callers need not wait: for an answer, or for the loop's turn after a full
-        # run.
-        self._room = RUN_MAX - 1 if expected is not None else 0
-        self._send_run: SendRun | None = send_run  # None: sent
-        self._payloads: list[bytes] = []
-        self._answered: asyncio.Future[None] | None = None  # made if it is waited for
-        self._late: asyncio.Future[Answer] | None = None  # the answer that follows "queued"
-
-    @property
-    def outcome(self) -> Became:
-        if self.expected is not None and self._send_run is not None:
-            return self.expected
-        return super().outcome
-
-    @property
-    def late(self) -> asyncio.Future[Answer] | None:
-        if self.expected == "queued":
-            self.send()
-        return self._late
-
-    @property
-    def count(self) -> int:
-        return len(self._payloads)
-
-    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
-        """One more event. With `joins` it is added only if there is nothing to check or to wait for
-        that was not when the run began; None: it must go through `Runtime.publish`."""
-        payloads = self._payloads
-        place, size = len(payloads), self.size + len(payload)
-        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
-            return None
-        payloads.append(payload)
-        self.size = size
-        return Receipt(self.topic, self, place)
-
-    def send(self) -> None:
-        send_run, self._send_run = self._send_run, None
-        if send_run is not None:
-            payloads, self._payloads = tuple(self._payloads), []
-            goes_on = self.expected == "queued"
-            self._peers, self._dropped = send_run(self.topic, payloads, self._on_answer, goes_on)
-
-    def _on_answer(self, answer: Answer, peers: int) -> None:
-        if self._answer is not None:
-            if self._late is not None:
-                give(self._late, answer)
-            return
-        self._answer = answer
-        self._peers = peers
-        if answer.outcome == "queued":
-            self._late = asyncio.get_running_loop().create_future()
-        if self._answered is not None:
-            give(self._answered, None)
-
-    async def wait(self) -> None:
-        """Wait until there is an answer."""
-        if self._answer is None:
-            if self._answered is None:
-                self._answered = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._answered)
-
-
 class Answers:
     """Answers waited for, by the tokens of their commands.
 
@@ -370,13 +297,11 @@ class Answers:
                 del self._waiting[answer.token]
             tell(answer)
 
-    def begin(self, token: int) -> None:
-        """This command is about to be carried out."""
+    def while_doing(self, step: Callable[[], object], token: int) -> Answer | None:
+        """Carry out a command; returns its answer, if that comes at once."""
         self._prompt = None
         self._prompt_token = token
-
-    def end(self) -> Answer | None:
-        """The command has been carried out: its answer, if there is one already."""
+        step()
         self._prompt_token = 0
         if self._prompt is not None and self._prompt.outcome != "queued":  # no other follows
             self._waiting.pop(self._prompt.token, None)

@@ -28,7 +28,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from weakref import ref
 
 from msgspec.structs import replace
@@ -45,11 +45,9 @@ from weft.net.listener import Acceptor
 from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import (
-    GATHERED_BYTES_MAX,
     UNANSWERED,
     Answers,
     Became,
-    Gathered,
     Receipt,
     Sent,
     give,
@@ -73,6 +71,12 @@ if TYPE_CHECKING:  # what only peers with a store need is loaded by them
 log = logging.getLogger("weft.net")
 
 
+SendRun: TypeAlias = Callable[
+    [Topic, tuple[bytes, ...], Callable[[seam.Answer, int], None], bool], tuple[int, int]
+]
+"""Gives a run to the machine; see `Runtime._send_run`."""
+
+GATHERED_BYTES_MAX = 256 << 10  # guess: of payloads in a run; a larger event goes alone
 SEEK_SECONDS = 30.0  # guess: members that do not answer for so long do not know an event
 _CLOCK_MS = 250  # guess: how often the wall clock is compared with the process's clock
 _CLOCK_DRIFT_MS = 1_000  # guess: far below every date that peers compare
@@ -94,6 +98,88 @@ class _Latest(NamedTuple):
     consumer: ref[Consumer]
     unqueued: Unqueued
     acknowledge: Acknowledge
+
+
+class Gathered(Sent):
+    """The events published in one topic since the loop's latest turn, which go out as one run."""
+
+    __slots__ = (
+        "_answered",
+        "_late",
+        "_payloads",
+        "_room",
+        "_send_run",
+        "expected",
+        "size",
+        "topic",
+    )
+
+    def __init__(
+        self, me: PeerId, topic: Topic, expected: Became | None, send_run: SendRun
+    ) -> None:
+        super().__init__(me)
+        self.topic = topic
+        self.expected = expected
+        self.size = 0  # in bytes
+        # Events whose callers need not wait: for an answer, or for the loop's turn after a full
+        # run.
+        self._room = RUN_MAX - 1 if expected is not None else 0
+        self._send_run: SendRun | None = send_run  # None: sent
+        self._payloads: list[bytes] = []
+        self._answered: asyncio.Future[None] | None = None  # made if it is waited for
+        self._late: asyncio.Future[seam.Answer] | None = None  # the answer that follows "queued"
+
+    @property
+    def outcome(self) -> Became:
+        if self.expected is not None and self._send_run is not None:
+            return self.expected
+        return super().outcome
+
+    @property
+    def late(self) -> asyncio.Future[seam.Answer] | None:
+        if self.expected == "queued":
+            self.send()
+        return self._late
+
+    @property
+    def count(self) -> int:
+        return len(self._payloads)
+
+    def add(self, payload: bytes, joins: bool = False) -> Receipt | None:
+        """One more event. With `joins` it is added only if there is nothing to check or to wait for
+        that was not when the run began; None: it must go through `Runtime.publish`."""
+        payloads = self._payloads
+        place, size = len(payloads), self.size + len(payload)
+        if joins and (place >= self._room or size > GATHERED_BYTES_MAX):
+            return None
+        payloads.append(payload)
+        self.size = size
+        return Receipt(self.topic, self, place)
+
+    def _take_off(self) -> tuple[int, int] | None:
+        send_run, self._send_run = self._send_run, None
+        if send_run is None:
+            return None
+        payloads, self._payloads = tuple(self._payloads), []
+        return send_run(self.topic, payloads, self._told, self.expected == "queued")
+
+    def _told(self, answer: seam.Answer, peers: int) -> None:
+        """The machine's answer to the run; after "queued" there is a later one."""
+        if not self.on_answer(answer, peers):
+            if self._late is not None:
+                give(self._late, answer)
+            return
+        if answer.outcome == "queued":
+            self._late = asyncio.get_running_loop().create_future()
+        if self._answered is not None:
+            give(self._answered, None)
+
+    async def wait(self) -> None:
+        """Wait until there is an answer."""
+        if self._answer is None:
+            if self._answered is None:
+                self._answered = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._answered)
 
 
 class Runtime:
@@ -357,9 +443,7 @@ class Runtime:
 
     def _command(self, token: int, command: seam.Command) -> seam.Answer | None:
         """Give a command; returns its answer if that comes at once."""
-        self._answers.begin(token)
-        self._step(command)
-        return self._answers.end()
+        return self._answers.while_doing(partial(self._step, command), token)
 
     def check_open(self) -> None:
         """An error if the peer is closed, or used from another event loop than its own."""
@@ -648,7 +732,7 @@ class Runtime:
         if name is not None and keeps is not None:
             self._consumers[topic, name] = _Latest(ref(consumer), unqueued, keeps)
         if before is not None:
-            before.acknowledge.replace()
+            before.acknowledge.on_replaced()
             if not before.unqueued.closed:
                 self.subscriptions.remove(before.unqueued, topic)  # the new one keeps this peer in
                 before.unqueued.end()
@@ -676,7 +760,7 @@ class Runtime:
                 # In a store that has nothing of the topic, the next consumer finds out what now is.
                 place = NOW if after == NOW and cursor.wants_past else cursor.position
         if before is not None:
-            before.acknowledge.replace()
+            before.acknowledge.on_replaced()
         await self._durable.put(Batch(_wall_ms(), acks=((topic, name, place),)))
 
     async def leave(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

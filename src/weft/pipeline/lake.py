@@ -417,15 +417,16 @@ def _is_own(name: str) -> bool:
 
 
 def _sweep(place: Location) -> None:
-    """Remove what killed runs left, where no other run can be at work; and empty folders."""
+    """Remove what killed runs left, where no other run can be at work: their staging, and folders
+    of tables that were never committed, so that no version names what is in them."""
     if not place.is_local:
         return
     for leftover in place.local.glob(f"{_STAGING}*"):
         Location.of(leftover).remove()
     for table in SHAPES:
-        folder = place.local / table
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+        folder = place / table
+        if folder.local.is_dir() and not delta.is_there(folder):
+            folder.remove()
 
 
 # --- tidying --------------------------------------------------------------------------------------

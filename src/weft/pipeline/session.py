@@ -184,10 +184,7 @@ def opened(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
                 raise SessionError(_ENDED) from error
             raise
         finally:
-            if _has_ended(spark, 0):
-                _forget(spark)
-            else:
-                spark.stop()
+            _end(spark)
 
 
 def reason_of(error: BaseException) -> str:
@@ -208,6 +205,22 @@ def _has_ended(spark: SparkSession, within_seconds: float) -> bool:
     return process is not None and resources.wait_until(
         lambda: process.poll() is not None, within_seconds
     )
+
+
+def _end(spark: SparkSession) -> None:
+    """Stop a session, or let go of it if its Java process is gone, or goes meanwhile."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+
+    if not _has_ended(spark, 0):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                spark.stop()
+            return
+        except (ConnectionError, Py4JError):
+            if not _has_ended(spark, _PATIENCE_SECONDS):
+                raise
+    _forget(spark)
 
 
 def _forget(spark: SparkSession) -> None:

@@ -12,7 +12,13 @@ from weft.ids import BadId
 from weft.protocol.defence import Config as Defence
 from weft.protocol.membership import Config as Cyclon
 from weft.protocol.recent import Config as Dissemination
-from weft.protocol.rooms import Dht, History, Keep, Pulsar, TopicDht
+from weft.protocol.rooms import (
+    HistorySettings,
+    KademliaSettings,
+    Keep,
+    PulsarSettings,
+    TopicDhtSettings,
+)
 from weft.protocol.settings import Settings, require
 from weft.protocol.tera.access_points import Config as Tera
 from weft.protocol.tera.links import Config as Links
@@ -28,17 +34,17 @@ __all__ = [
     "Config",
     "Cyclon",
     "Defence",
-    "Dht",
     "Dissemination",
-    "History",
+    "HistorySettings",
+    "KademliaSettings",
     "Keep",
     "Links",
-    "Pulsar",
+    "PulsarSettings",
     "Routing",
     "Size",
     "Stan",
     "Tera",
-    "TopicDht",
+    "TopicDhtSettings",
 ]
 _ON_THE_DHT = ("pulsarcast", "topic-dht")
 
@@ -54,10 +60,10 @@ class Config(Settings):
     links: Links = field(default_factory=Links)
     stan: Stan = field(default_factory=Stan)
     dissemination: Dissemination = field(default_factory=Dissemination)
-    dht: Dht = field(default_factory=Dht)
-    history: History = field(default_factory=History)
-    pulsar: Pulsar = field(default_factory=Pulsar)
-    topic_dht: TopicDht = field(default_factory=TopicDht)
+    dht: KademliaSettings = field(default_factory=KademliaSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
+    pulsar: PulsarSettings = field(default_factory=PulsarSettings)
+    topic_dht: TopicDhtSettings = field(default_factory=TopicDhtSettings)
     defence: Defence = field(default_factory=Defence)
     hierarchies: tuple[str, ...] = ()  # roots of hierarchies (rules/hierarchy.py); "/": one of all
     trace: bool = False  # produce Trace effects

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -59,7 +59,7 @@ from weft.documents.run import (
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, cid_of, owner_in, peer_text
 from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
-from weft.protocol.recent import Contradiction, Judged, Life, Recent, Verdict
+from weft.protocol.recent import WORD_MS, Contradiction, Judged, Life, Recent, Verdict
 from weft.protocol.seam import (
     Answer,
     AskSubTopic,
@@ -99,6 +99,8 @@ _REFUSED_MAX = 1_024
 _EVIDENCE_MAX = 64
 """guess: lives of publishers that were found to lie and are remembered."""
 
+WORD = "delivery.word"
+"""The time at which runs that were taken on their publishers' words are proven."""
 ORDER = "delivery.order"
 """The time at which events that wait for earlier ones are looked through."""
 _EARLY_BYTES_MAX = 4 << 20
@@ -123,6 +125,17 @@ class Taken(Enum):
 
 
 _KNOWN = {Verdict.COPY: Taken.COPY, Verdict.OLD: Taken.OLD, Verdict.FORGED: Taken.FORGED}
+
+
+class Arrival(NamedTuple):
+    """The way on which a run came here, and what this peer has of its topic."""
+
+    topic: Topic
+    recent: Recent
+    hops: int
+    source: PeerId | None
+    ask: Contact | None  # the member to ask for the events before it; only with a store
+    subscribed: bool = True
 
 
 class _Early(Struct):
@@ -157,6 +170,7 @@ class Delivery:
         self._sign_with = sign
         self._published: dict[Topic, int] = {}  # number of the last own event, per topic
         self._signed: dict[Topic, bytes] = {}  # digest of the last own statement, per topic
+        self._on_word: dict[Topic, Recent] = {}  # with runs taken on their publishers' words
         self._orders: dict[tuple[Topic, PeerId, int], _Order] = {}
         self._early_bytes = 0
         self._order_armed = False
@@ -305,60 +319,46 @@ class Delivery:
             trace_rejected(ctx, topic, run, source, "not signed by its publisher")
         return judged
 
-    def take_in(
-        self,
-        topic: Topic,
-        recent: Recent,
-        run: Run,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool = True,
-    ) -> Taken:
-        """Note a run that came from `source`, and deliver it to a subscriber; returns what became
-        of it. With a store, `ask` is the member to ask for the events before it."""
-        judged = self.judge(topic, recent, run, source)
-        return self.take_judged(topic, recent, judged, hops, source, ask, subscribed)
+    def take_in(self, arrival: Arrival, run: Run) -> Taken:
+        """Note a run, and deliver it to a subscriber; returns what became of it."""
+        judged = self.judge(arrival.topic, arrival.recent, run, arrival.source)
+        return self.take_judged(arrival, judged)
 
-    def take_judged(
-        self,
-        topic: Topic,
-        recent: Recent,
-        judged: Judged,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool = True,
-    ) -> Taken:
+    def take_judged(self, arrival: Arrival, judged: Judged) -> Taken:
         """As `take_in`, of a run that was judged."""
         if isinstance(judged, Contradiction):
             return Taken.REFUSED
         if isinstance(judged, Verdict):
             return _KNOWN[judged]
-        if not self._admit(topic, recent, judged, hops, source, ask, subscribed):
+        if not self._admit(arrival, judged):
             return Taken.REFUSED
-        if not subscribed and source is not None:
-            note_parasite(self._ctx, topic, judged.run, source)
+        if not arrival.subscribed and arrival.source is not None:
+            note_parasite(self._ctx, arrival.topic, judged.run, arrival.source)
         return Taken.NEW
 
-    def _admit(
-        self,
-        topic: Topic,
-        recent: Recent,
-        proven: Proven,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool,
-    ) -> bool:
+    def _admit(self, arrival: Arrival, proven: Proven) -> bool:
+        topic, recent, hops, source, _, subscribed = arrival
         if not _may_be_named(topic, proven.run):
             self._ctx.counters["refused_by_name"] += 1
             self.note_refused(topic, proven.run, "by its name the topic is another peer's")
             return False
         recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
+        if proven.vouched:
+            self._prove_soon(topic, recent)
         if subscribed:
             self._deliver_in_order(topic, recent, proven.run, hops, source)
         return True
+
+    def _prove_soon(self, topic: Topic, recent: Recent) -> None:
+        """A timer has the signature verified, so that no run waits for that."""
+        if not self._on_word:
+            self._ctx.set_timer(WORD_MS, WORD, GENERAL)
+        self._on_word[topic] = recent
+
+    def _on_word_timer(self) -> None:
+        taken, self._on_word = self._on_word, {}
+        for recent in taken.values():
+            recent.prove()
 
     def note_refused(self, topic: Topic, run: Run, reason: str) -> None:
         """Remember why a run of another peer is neither taken in nor passed on."""
@@ -535,7 +535,10 @@ class Delivery:
         return dict.fromkeys((ChangeTopic, FollowTopic, AskSubTopic, FindEvent), refuse)
 
     def timers(self) -> Timers:
-        return {ORDER: lambda timer: self._on_order_timer()}
+        return {
+            ORDER: lambda timer: self._on_order_timer(),
+            WORD: lambda timer: self._on_word_timer(),
+        }
 
     # --- what the peer asks -----------------------------------------------------------------------
 

@@ -3,19 +3,25 @@ overlay (TERA, Section 4; Pulsarcast's naive flood), whether it is subscribed or
 
 Deviation: so that history knows a peer to ask, subscribers make themselves known by a flood of
 their own, when they subscribe and from time to time. Subscribers remember some of the others.
+Nothing proves such an announcement that others pass on. So a peer takes a bounded number of them
+from each neighbour, and what a subscriber said itself stands against what others say of it.
 
 Invariants: at most `_TOPICS_MAX` topics are remembered that this peer is not subscribed to, per
-topic `_MEMBERS_MAX` subscribers, and `_HEARD_MAX` announcements of subscribers in all.
+topic `_MEMBERS_MAX` subscribers, and `_HEARD_MAX` announcements of subscribers in all. At most
+`_WORDS_MAX` of these are taken from one neighbour while subscribers make themselves known once.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context, Handlers, MemberMet
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_received
 from weft.protocol.membership import Cyclon
+from weft.protocol.quota import Quota
 from weft.protocol.recent import Recent
 from weft.protocol.routing import Due, Routing
 from weft.protocol.seam import Scheme
@@ -28,6 +34,9 @@ _MEMBERS_MAX = 32
 """guess: subscribers remembered per topic: some that a newcomer can ask."""
 _HEARD_MAX = 4_096
 """guess: subscribers, over all topics, whose latest word is remembered, to be passed on once."""
+_WORDS_MAX = 256
+"""guess: announcements taken from one neighbour between two times at which subscribers make
+themselves known; as many as are remembered in all come from sixteen neighbours."""
 _UNSENT_MAX = 256
 """guess: events kept while this peer knows no other."""
 _TELL_EVERY_CYCLES = 8
@@ -54,6 +63,22 @@ class _Passing(TopicPart):
         self.members: BoundedDict[PeerId, Contact] = BoundedDict(_MEMBERS_MAX)
 
 
+class _Word(NamedTuple):
+    """The latest announcement of one subscriber."""
+
+    when: tuple[int, int]  # incarnation and tick
+    member: Contact
+    own: bool  # the subscriber itself said at this peer that it is there
+    cycle: int  # it was heard in
+
+    def gives_way(self, when: tuple[int, int], member: Contact, own: bool) -> bool:
+        """Whether another announcement of the subscriber is news. Its own word always is: anybody
+        could have passed on a later one in its name."""
+        if own:
+            return when != self.when
+        return when > self.when and (member == self.member or not self.own)
+
+
 class Flood(Routing):
     """One peer's part in the flood."""
 
@@ -62,9 +87,10 @@ class Flood(Routing):
         self._general = general
         self._topics = Subscriptions(ctx, lambda topic, recent, _: _Passing(topic, recent))
         self._unsent: list[tuple[Topic, Run]] = []
-        # Subscribers that made themselves known lately: incarnation, tick, and the cycle it was
-        # heard in.
-        self._heard: dict[tuple[Topic, PeerId], tuple[int, int, int]] = {}
+        # Subscribers that made themselves known lately.
+        self._heard: BoundedDict[tuple[Topic, PeerId], _Word] = BoundedDict(_HEARD_MAX)
+        span_ms = _TELL_EVERY_CYCLES * ctx.config.cyclon.cycle_ms
+        self._words: Quota[PeerId] = Quota(_WORDS_MAX, span_ms)
         self._cycle = 0
 
     def handlers(self) -> Handlers:
@@ -103,17 +129,20 @@ class Flood(Routing):
     # --- handlers ---------------------------------------------------------------------------------
 
     def on_member(self, sender: Contact, message: FloodMember) -> None:
-        """A subscriber makes itself known: remember it, pass it on once."""
+        """A subscriber makes itself known: remember it, pass it on once. One that was forgotten for
+        want of room may go round again; what a neighbour may bring bounds that."""
         ctx, member = self._ctx, message.member
         if message.topic == GENERAL or member.peer == ctx.me.peer:
             return
         key, when = (message.topic, member.peer), (message.incarnation, message.tick)
-        before = self._heard.get(key)
-        if before is not None and before[:2] >= when:
+        own, before = member.peer == sender.peer, self._heard.get(key)
+        if before is not None and not before.gives_way(when, member, own):
             return
-        if before is None and len(self._heard) >= _HEARD_MAX:
-            return  # passing on a message without remembering it would never end
-        self._heard[key] = (*when, self._cycle)
+        if not self._words.takes(sender.peer, ctx.now):
+            ctx.counters["members_refused"] += 1
+            return
+        own = own or (before is not None and before.own)
+        self._heard.renew(key, _Word(when, member, own, self._cycle))
         part = self._open(message.topic)
         # A peer that is not subscribed may have stored events that the member lacks.
         if not part.subscribed or member.peer not in part.members:
@@ -134,7 +163,8 @@ class Flood(Routing):
         # A publisher that is no member has its earlier events, too.
         ask = sender if sender.peer == run.publisher else part.members.get(sender.peer)
         source, subscribed = sender.peer, part.subscribed
-        taken = self._delivery.take_in(topic, part.recent, run, hops, source, ask, subscribed)
+        arrival = Arrival(topic, part.recent, hops, source, ask, subscribed)
+        taken = self._delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             self._push(topic, run, hops, source)
         elif taken in (Taken.COPY, Taken.OLD):
@@ -156,7 +186,7 @@ class Flood(Routing):
     def run_cycle(self, cycle: int, due: Due) -> None:
         self._cycle = cycle
         old = cycle - 2 * _TELL_EVERY_CYCLES
-        for key in [key for key, heard in self._heard.items() if heard[2] < old]:
+        for key in [key for key, heard in self._heard.items() if heard.cycle < old]:
             del self._heard[key]
         for topic, part in self._topics.by_topic.items():
             part.recent.purge(self._ctx.now)

@@ -218,14 +218,21 @@ class Liveness:
         if self._missed and peer in self._missed:
             missed = self._missed.pop(peer)
             self._ctx.tell(PeerBack(missed.contact, missed.topics))
-        expected = self._expected.pop(peer, None)
-        if expected is not None and expected.pings >= _DOUBTED:
-            self._wary_until = self._ctx.now + _WARY_MS
-        if expected is not None and expected.asked:
-            took_ms = self._ctx.now - expected.since
-            self._usual_ms += (took_ms - self._usual_ms) // 8
-        if fed and watch is not None:
-            self._expect(watch.contact, self._patience_ms() + _LOOK_MS, asked=False)
+        expected, feeder = self._expected.get(peer), watch if fed else None
+        if expected is not None:
+            if expected.pings >= _DOUBTED:
+                self._wary_until = self._ctx.now + _WARY_MS
+            if expected.asked:
+                took_ms = self._ctx.now - expected.since
+                self._usual_ms += (took_ms - self._usual_ms) // 8
+            if feeder is None:
+                del self._expected[peer]
+            elif not expected.asked and not expected.pings:  # nearly always, while events flow
+                expected.since = self._ctx.now
+                expected.due = self._ctx.now + self._patience_ms() + _LOOK_MS
+                return
+        if feeder is not None:
+            self._expect(feeder.contact, self._patience_ms() + _LOOK_MS, asked=False)
 
     def on_resumed(self, peer: PeerId) -> None:
         """The peer's time to answer runs from now, since requests and pings leave only now."""

@@ -7,7 +7,7 @@ thereby dropped. A newcomer asks any member, which answers at once with a part o
 starts random walks; the peer at the end of each walk swaps one entry for the newcomer, so that
 in-degrees stay balanced.
 
-`Entry` brings a peer into the general overlay, brings it in again, and finds the part of the
+`Entrance` brings a peer into the general overlay, brings it in again, and finds the part of the
 network that was lost. It remembers the contacts that it was given, the peers that spoke to it
 lately, a few met over a long time, and those that it was told of. With no neighbour left, it asks
 some of them to let it in, and for each that does not answer the next one. It goes on asking while
@@ -744,7 +744,7 @@ class Cyclon:
             self.add(given.contact, min(given.age, rules.AGE_MAX))
 
 
-class Entry:
+class Entrance:
     """The peers that this one knows beyond its general view, to enter the network by."""
 
     def __init__(self, ctx: Context, view: Cyclon) -> None:

@@ -47,7 +47,7 @@ from weft.protocol.liveness import Liveness, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
     Cyclon,
-    Entry,
+    Entrance,
     JoinGift,
     JoinReply,
     JoinRequest,
@@ -124,7 +124,7 @@ class Peer:
         self.running = False
         self._informants = Informants(ctx)
         self.general = Cyclon(ctx, GENERAL, self._informants)
-        self._entry = Entry(ctx, self.general)
+        self._entrance = Entrance(ctx, self.general)
         self.liveness = Liveness(ctx)
         self.dht = self._make_dht() if ctx.config.dht.enabled else None
         self.history: History | None = None
@@ -145,7 +145,7 @@ class Peer:
             PeerLost: lambda fact: self._lose(fact.peer),
             Stalled: lambda fact: ctx.on_stalled(fact.peer),
             Resumed: lambda fact: self._on_resumed(fact.peer),
-            Join: lambda fact: self._entry.enter(fact.contacts),
+            Join: lambda fact: self._entrance.enter(fact.contacts),
             Subscribe: self._on_subscribe,
             Unsubscribe: self._on_unsubscribe,
             Publish: self._on_publish,
@@ -247,7 +247,7 @@ class Peer:
         """All other messages; for those of rooms that this peer is without, see `_handler`."""
         ctx, dht, history = self._ctx, self.dht, self.history
         return {
-            **Refusals(ctx).handlers(),
+            **Refusals(ctx, self._informants).handlers(),
             **flood.refusals(ctx),
             **self.routing.handlers(),
             **(dht.handlers(self.routing.provides) if dht is not None else {}),
@@ -386,15 +386,15 @@ class Peer:
 
     def _on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
         if self.general.on_reply(sender, message):
-            self._entry.worked(sender)
-            self._entry.heard_of(message.descriptors)
+            self._entrance.worked(sender)
+            self._entrance.heard_of(message.descriptors)
             self.routing.on_adverts(sender, message.adverts)
             if self._ctx.cycle < _FILLING_CYCLES:
                 self.general.fill_up(sender, NO_NEWS)
 
     def _on_shuffle_request(self, sender: Contact, message: ShuffleRequest) -> None:
-        self._entry.worked(sender)
-        self._entry.heard_of(message.descriptors)
+        self._entrance.worked(sender)
+        self._entrance.heard_of(message.descriptors)
         self.general.on_request(sender, message, NO_NEWS, self.routing.adverts_for)
         self.routing.on_sample(message.topics_sample)
         self.routing.on_adverts(sender, message.adverts)
@@ -410,7 +410,7 @@ class Peer:
 
     def _on_ping(self, sender: Contact, message: Ping) -> None:
         self.liveness.on_ping(sender, message)
-        if self._entry.needs_any:  # any peer that speaks may be a neighbour then
+        if self._entrance.needs_any:  # any peer that speaks may be a neighbour then
             was_isolated = self.isolated
             self.general.welcome(sender)
             if was_isolated and not self.isolated:
@@ -430,7 +430,7 @@ class Peer:
             self.dht.start()
         self.routing.start()
         self._delivery.start()
-        self._entry.enter(fact.contacts)
+        self._entrance.enter(fact.contacts)
 
     def _on_clock_moved(self, fact: ClockMoved) -> None:
         slept_ms = self._ctx.set_wall(fact.wall_ms)
@@ -440,15 +440,15 @@ class Peer:
     def _on_neighbours(self) -> None:
         """The general view may have become non-empty."""
         if not self.isolated:
-            self._entry.on_neighbours()
+            self._entrance.on_neighbours()
             self.publishing.on_neighbours()
             if self.dht is not None:
                 self.dht.on_neighbours()
             self.routing.on_entered()
 
     def _on_rejoin_timer(self, timer: Timer) -> None:
-        self._entry.on_timer(timer.serial)
-        if self.isolated and not self._entry.hopeful:
+        self._entrance.on_timer(timer.serial)
+        if self.isolated and not self._entrance.hopeful:
             self.routing.on_entered()
 
     def _on_leave(self, fact: Leave) -> None:
@@ -484,7 +484,7 @@ class Peer:
     def _on_answers_timer(self, timer: Timer) -> None:
         doubted, lost = self.liveness.on_answers_timer()
         for contact in doubted:
-            self._entry.on_peer_failed(contact.peer)
+            self._entrance.on_peer_failed(contact.peer)
             self.routing.on_peer_doubted(contact.peer)
             self.publishing.on_peer_doubted(contact.peer)
             if self.dht is not None and not self.liveness.is_wary:
@@ -513,7 +513,7 @@ class Peer:
         self.liveness.on_resumed(peer)
 
     def _lose(self, peer: PeerId) -> None:
-        was_isolated, needed_any = self.isolated, self._entry.needs_any
+        was_isolated, needed_any = self.isolated, self._entrance.needs_any
         self._ctx.end_stall(peer, lost=True)
         self.liveness.lose(peer)
         self._informants.lost(peer)
@@ -524,11 +524,11 @@ class Peer:
             self.dht.on_peer_lost(peer)
         self._delivery.on_peer_lost(peer)
         # A peer that was (nearly) isolated before has asked already, and asks again by its timer.
-        self._entry.on_peer_failed(peer)
-        if (self._entry.needs_any and not needed_any) or (self.isolated and not was_isolated):
+        self._entrance.on_peer_failed(peer)
+        if (self._entrance.needs_any and not needed_any) or (self.isolated and not was_isolated):
             self._heal_view()
-            if self.isolated or (self._entry.needs_any and not needed_any):
-                self._entry.ask()
+            if self.isolated or (self._entrance.needs_any and not needed_any):
+                self._entrance.ask()
         self._look_around()
 
     def _heal_view(self) -> None:
@@ -545,7 +545,7 @@ class Peer:
             self._ctx.out.append(Answer(fact.token, "refused", reason=problem))
             return
         token = self._delivery.entering(fact.token, fact.topic)
-        self.routing.subscribe(token, fact.topic, fact.scheme, self._entry.hopeful)
+        self.routing.subscribe(token, fact.topic, fact.scheme, self._entrance.hopeful)
         self._delivery.subscribe(fact.topic, fact.since)
 
     def _on_unsubscribe(self, fact: Unsubscribe) -> None:
@@ -600,12 +600,12 @@ class Peer:
         ctx = self._ctx
         cycle = ctx.next_cycle()
         ctx.set_timer(ctx.config.cyclon.cycle_ms, CYCLE, GENERAL)
-        if self._entry.is_thin:
+        if self._entrance.is_thin:
             self._heal_view()
         self.general.exchange(NO_NEWS, self.routing.sample(), self.routing.adverts_for)
         if self.isolated:
-            self._entry.ask()
-        self._entry.run_cycle(cycle)
+            self._entrance.ask()
+        self._entrance.run_cycle(cycle)
         self.routing.run_cycle(cycle, self._on_topic_due)
         self.publishing.run_cycle()
 
@@ -614,7 +614,7 @@ class Peer:
 
     def _on_link_up(self, signal: LinkUp) -> None:
         self.liveness.link_up(signal.contact, signal.topic)
-        self._entry.worked(signal.contact)
+        self._entrance.worked(signal.contact)
         if self.routing.on_link_up(signal):
             self._delivery.link_up(signal.topic, signal.contact)
 

@@ -1,6 +1,6 @@
 """What one peer may cause: how often within a span of time, and how many steps of walks.
 
-`Quota` counts deeds of each peer by itself.
+`Quota` counts deeds of each peer by itself, `Shares` those of each peer in each topic.
 
 `Walks` bounds how far a peer carries the walks of others. A walk costs the peer that sends it one
 message, and other peers one for each step that is left. A peer that gets a walk cannot know which
@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from weft.bounded import BoundedDict
-from weft.ids import PeerId
+from weft.ids import PeerId, Topic
 from weft.protocol.seam import Millis
 from weft.rules.capacity import carries_walk
 
@@ -45,10 +45,41 @@ class Quota(Generic[K]):
         began, count = self._counts.get(key, (span, 0))
         if began != span:
             began, count = span, 0
-        if count + cost > self._most:
-            return False
-        self._counts.renew(key, (began, count + cost))
-        return True
+        takes = count + cost <= self._most
+        # A key that is refused stays among the youngest, or it would have a new share once it gave
+        # way to others.
+        self._counts.renew(key, (began, count + cost if takes else count))
+        return takes
+
+
+TOPICS_MAX = 4_096
+"""guess: topics in which one peer's deeds are counted in a span; in others it has no share."""
+
+
+class Shares:
+    """Lets each peer spend at most `most` in each topic of this peer's in a span of time. They are
+    kept by peer: one that does something in very many topics cannot have its own deeds forgotten.
+    """
+
+    __slots__ = ("_counts", "_most", "_span_ms")
+
+    def __init__(self, most: int, span_ms: Millis) -> None:
+        self._most = most
+        self._span_ms = span_ms
+        self._counts: BoundedDict[PeerId, tuple[int, dict[Topic, int]]] = BoundedDict(COUNTED_MAX)
+
+    def takes(self, peer: PeerId, topic: Topic, now: Millis, cost: int = 1) -> bool:
+        """Whether one more deed is within bounds; if so, its `cost` is counted."""
+        span = now // self._span_ms
+        began, spent = self._counts.get(peer, (span, {}))
+        if began != span:
+            spent = {}
+        count = spent.get(topic, 0) + cost
+        takes = count <= self._most and (topic in spent or len(spent) < TOPICS_MAX)
+        if takes:
+            spent[topic] = count
+        self._counts.renew(peer, (span, spent))
+        return takes
 
 
 # --- walks ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from weft.rules.treecast import ROOTS_MAX, Mode
 from weft.store.interface import Retention
 
 
-class Dht(Settings):
+class KademliaSettings(Settings):
     """Kademlia: tables, lookups, records held for others."""
 
     enabled: bool = False
@@ -76,7 +76,7 @@ class Keep(Settings):
         return Retention(self.age_ms or None, self.events or None, self.bytes or None)
 
 
-class History(Settings):
+class HistorySettings(Settings):
     """Events that stay (protocol/history)."""
 
     enabled: bool = False
@@ -119,7 +119,7 @@ class History(Settings):
         return self.keep_topics.get(topic, self.keep).retention()
 
 
-class Pulsar(Settings):
+class PulsarSettings(Settings):
     """Multicast trees (protocol/pulsar)."""
 
     rendezvous: int = 3  # guess: roots per tree (the paper leaves k open); all but one may be lost
@@ -148,7 +148,7 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 _SWITCHES = ("scheme", "gossip_mode", "packs", "view_percent")
 
 
-class TopicDht(Settings):
+class TopicDhtSettings(Settings):
     """Settings of the topic-aware DHT. The paper names k, l, K and f and gives no values."""
 
     children_max: int = 8  # guess: k, per topic

@@ -10,7 +10,7 @@ events do not wait that long for earlier ones (`delivery.py`).
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from weft.bounded import BoundedDict
 from weft.documents.run import Run
@@ -26,6 +26,9 @@ MISSING = "tree.missing"
 _GAPS_MAX = 1_024
 """guess: publishers whose gaps are asked about; gaps of others are left to the repair of view
 exchanges."""
+_TRIES = 3
+"""guess: members asked about a gap, one after the other. They have answered by the time at which
+the later event is handed out all the same (`settle_ms`)."""
 
 
 class View(Protocol):
@@ -34,6 +37,14 @@ class View(Protocol):
     def contacts(self) -> list[Contact]: ...
 
     def sample(self, count: int) -> list[Contact]: ...
+
+
+class _Gap(NamedTuple):
+    """Numbers of a publisher that may be missing."""
+
+    before: Span
+    ask: Contact  # next
+    tries: int
 
 
 class Spread:
@@ -55,8 +66,7 @@ class Spread:
         self._topic = topic
         self._recent = recent
         self._view = view
-        # Which numbers of each publisher may be missing, and the sender of the event after them.
-        self._gaps: BoundedDict[tuple[PeerId, int], tuple[Span, Contact]] = BoundedDict(_GAPS_MAX)
+        self._gaps: BoundedDict[tuple[PeerId, int], _Gap] = BoundedDict(_GAPS_MAX)  # by publisher
         self._fanout = fanout
 
     def push(self, run: Run, hops: int, source: PeerId | None) -> None:
@@ -78,14 +88,24 @@ class Spread:
         before = Span(run.publisher, run.incarnation, 1, run.first - 1)
         if before.last and self._recent.lacking([before]):
             if not self._gaps:
-                self._ctx.set_timer(
-                    self._ctx.config.dissemination.graft_timeout_ms, MISSING, self._topic
-                )
-            self._gaps.renew((PeerId(run.publisher), run.incarnation), (before, source))
+                self._arm()
+            self._gaps.renew((PeerId(run.publisher), run.incarnation), _Gap(before, source, _TRIES))
 
     def on_missing_timer(self, _: int) -> None:
-        for before, source in self._gaps.values():
-            wanted = self._recent.lacking([before])
+        """Ask for what has not come: first the sender of the later event, then, since that one may
+        have missed the earlier ones as well, others."""
+        for key, gap in list(self._gaps.items()):
+            wanted = self._recent.lacking([gap.before])
             if wanted:
-                self._ctx.send(source, Want(self._topic, wanted))
-        self._gaps.clear()
+                self._ctx.send(gap.ask, Want(self._topic, wanted))
+            others = self._view.sample(1) if wanted and gap.tries > 1 else ()
+            if others:
+                self._gaps[key] = _Gap(gap.before, others[0], gap.tries - 1)
+            else:
+                del self._gaps[key]
+        if self._gaps:
+            self._arm()
+
+    def _arm(self) -> None:
+        timeout_ms = self._ctx.config.dissemination.graft_timeout_ms
+        self._ctx.set_timer(timeout_ms, MISSING, self._topic)

@@ -23,6 +23,8 @@ class Message(Struct, frozen=True, array_like=True, gc=False):
     asks: ClassVar[bool] = False  # the receiver answers it
     feeds: ClassVar[bool] = False  # it goes over a link, so the receiver should live
     carries: ClassVar[bool] = False  # it brings events; all others are control
+    # It goes to the origin of a walk, which another peer named and may have made up.
+    reports: ClassVar[bool] = False
 
 
 class OfTopic(Protocol):
@@ -74,3 +76,4 @@ class Payload(Message, frozen=True, tag=22):
     topic: WireTopic
     run: Run
     hops: Hops
+    reach: Hops = 0  # the publisher pushes this run itself, over so many links; else 0

@@ -37,7 +37,7 @@ D, D_LO, D_HI = 8, 6, 12
 """paper: Ethereum's network specification (p2p-interface, "Gossipsub Parameters"), which the
 authors evaluate; libp2p's own defaults are 6, 5 and 12."""
 D_LAZY = 6
-"""paper (the same)."""
+"""paper (Ethereum's specification): peers outside the mesh that get each `IHave`, at least."""
 GOSSIP_PERCENT = 25
 """paper (specification v1.1, "Adaptive Gossip Dissemination")."""
 HISTORY, GOSSIPED = 5, 3

@@ -134,17 +134,13 @@ class PolderCast(Profiled):
         if isinstance(message, RingExchange):
             near = (self.profile(), *self._near(sender.peer, message.topics))
             self.send(sender, RingReply(message.topics, near))
-            self._admit_all(message.profiles)
+            self.admit_all(message.profiles)
         elif isinstance(message, RingReply):
             if self._waiting == sender.peer:
                 self._waiting = None
-            self._admit_all(message.profiles)
+            self.admit_all(message.profiles)
         else:
             super().hear(sender, message)
-
-    def _admit_all(self, profiles: tuple[Profile, ...]) -> None:
-        for one in profiles:
-            self.admit(one)
 
     def known_most(self, topic: Topic) -> int:
         return KNOWN_PER_TOPIC + 2 * RING_KEPT

@@ -129,16 +129,16 @@ class Profiled(Reference):
         if isinstance(message, Exchange):
             mine = message.profiles[0] if message.profiles else Profile(sender, (), 0, 0)
             self.send(sender, ExchangeReply(self._chosen(mine)))
-            self._take(message.profiles)
+            self.admit_all(message.profiles)
         elif isinstance(message, ExchangeReply):
             if self._asked == sender.peer:
                 self._asked = None
-            self._take(message.profiles)
+            self.admit_all(message.profiles)
         elif isinstance(message, Farewell):
             for topic in message.topics:
                 self.members.get(topic, {}).pop(sender.peer, None)
 
-    def _take(self, profiles: Sequence[Profile]) -> None:
+    def admit_all(self, profiles: Sequence[Profile]) -> None:
         for one in profiles:
             self.admit(one)
 
@@ -147,8 +147,7 @@ class Profiled(Reference):
         peer = one.contact.peer
         if peer == self.me.peer:
             return
-        held = self.view.get(peer)
-        if held is None or (one.born, -one.age) > (held.born, -held.age):
+        if _is_newer(one, self.view.get(peer)):
             self.view[peer] = one
         if len(self.view) > VIEW:
             oldest = max(self.view.values(), key=lambda each: each.age)
@@ -162,8 +161,7 @@ class Profiled(Reference):
 
     def _note(self, topic: Topic, one: Profile) -> None:
         known = self.members.setdefault(topic, {})
-        held = known.get(one.contact.peer)
-        if held is None or (one.born, -one.age) > (held.born, -held.age):
+        if _is_newer(one, known.get(one.contact.peer)):
             known[one.contact.peer] = one
         if len(known) > self.known_most(topic):
             del known[self.least(topic, known)]
@@ -209,3 +207,7 @@ class Profiled(Reference):
 
 def _older(one: Profile) -> Profile:
     return Profile(one.contact, one.topics, one.born, one.age + 1)
+
+
+def _is_newer(one: Profile, held: Profile | None) -> bool:
+    return held is None or (one.born, -one.age) > (held.born, -held.age)

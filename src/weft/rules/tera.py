@@ -15,6 +15,10 @@ table's size |APT| and the number of active topics |T|, which tables estimate fr
 topic meet, all members must end with the same id, whatever the order in which they meet: the
 smaller one survives. View exchanges spread it, at growing intervals while nothing changes.
 
+Deviation: in a full table a peer that is the access point of more than a fourth of the entries
+displaces its own (`has_share`), since one peer's advertisements would else displace all others. So
+topics are not uniform where one peer is the only subscriber of very many.
+
 Deviation: a liar could name a smaller id again and again, so that a topic's members never agree.
 Peers therefore compare hashes of ids (`keeps_overlay`): each id that survives the one before takes
 more tries to find, so even 2⁴⁰ of them yield about 28 in a row. The engine, whose peers are honest,
@@ -31,6 +35,10 @@ from weft.rules.draw import below
 
 # --- the access point table -----------------------------------------------------------------------
 
+SHARE = 4
+"""guess: of a full table one access point gets a part in so many from others: a hostile peer would
+else flush it with eight messages, and an honest one may be the only subscriber of many topics."""
+
 
 def admits(bits: int, popularity: int) -> bool:
     """Whether a topic that is not in the table enters it on this advertisement."""
@@ -40,6 +48,12 @@ def admits(bits: int, popularity: int) -> bool:
 def evicted_slot(bits: int, count: int) -> int:
     """Which of `count` entries makes room when the table is over its size."""
     return below(bits, count)
+
+
+def has_share(entries: int, table_size: int) -> bool:
+    """Whether one peer is the access point in so many entries that a further one of its own
+    displaces one of these."""
+    return SHARE * entries > table_size
 
 
 def topics_active(table_size: int, offered: int, shared: int) -> int:

@@ -54,6 +54,8 @@ ROUTINGS: tuple[tuple[int, Routing], ...] = (
     (10, "flood"),
 )
 CALM_PERCENT, HISTORY_PERCENT, HIERARCHY_PERCENT, DISASTER_PERCENT = 15, 50, 25, 50
+BRIEF_PERCENT = 50
+"""guess: of the runs with history, those in which routing holds events for two minutes only."""
 
 HOSTILE_PERCENT = 33
 """The share of runs in which hostile peers are drawn: a third."""
@@ -99,6 +101,7 @@ def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
     hostile = asked.hostile
     if not hostile and dice.percent("campaign.hostile", HOSTILE_PERCENT):
         hostile = dice.pick("campaign.hostile.share", HOSTILE_SHARES)
+    history = asked.history or dice.percent("campaign.history", HISTORY_PERCENT)
     calm = asked.calm or (not asked.disasters and dice.percent("campaign.calm", CALM_PERCENT))
     return ScenarioSettings(
         seed=seed,
@@ -108,7 +111,8 @@ def draw_settings(seed: int, asked: Asked | None = None) -> ScenarioSettings:
         scheme=asked.scheme or dice.pick("campaign.scheme", schemes),
         routing=routing,
         calm=calm,
-        history=asked.history or dice.percent("campaign.history", HISTORY_PERCENT),
+        history=history,
+        brief=history and dice.percent("campaign.brief", BRIEF_PERCENT),
         hierarchy=asked.hierarchy or dice.percent("campaign.hierarchy", HIERARCHY_PERCENT),
         disasters=asked.disasters or (() if calm else _disasters(dice)),
         hostile=hostile,
@@ -190,7 +194,8 @@ _CUTS: list[_Cut] = [  # the boldest first
     lambda settings: replace(settings, hostile=0, attack=None),
     lambda settings: replace(settings, hostile=settings.hostile // 2 or settings.hostile),
     lambda settings: replace(settings, hierarchy=False),
-    lambda settings: replace(settings, history=False),
+    lambda settings: replace(settings, brief=False),
+    lambda settings: replace(settings, history=False, brief=False),
     *_part(1, 2),
     *(partial(_without_fault, fault=fault) for fault in FAULTS),
     *_part(3, 4),

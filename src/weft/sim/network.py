@@ -12,7 +12,7 @@ too (`messages_per_s`): a peer then handles one message after the other, so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from statistics import NormalDist
@@ -140,11 +140,18 @@ class Network:
         for link in self._links.values():
             self._adapt(link)
 
-    def set_partition(self, partition: Partition | None, told: bool = False) -> None:
+    def set_partition(
+        self,
+        partition: Partition | None,
+        told: bool = False,
+        connected: Iterable[tuple[int, int]] = (),
+    ) -> list[tuple[int, int]]:
         """Cut the links between the partition's groups; None heals them. When `told`, peers notice
-        that a connection across the cut is broken; else messages just vanish."""
+        that a connection across the cut is broken; else messages just vanish. Returns those of the
+        connections that are noticed to be broken now."""
         self._partition = partition
         self._cut_told = told
+        return [pair for pair in connected if self.is_known_cut(*pair)]
 
     def set_slow(self, receiver: int, delay_ms: int) -> None:
         """Delay all messages to this peer; 0 ends that."""

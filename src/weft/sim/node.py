@@ -71,14 +71,16 @@ class Node:
         self.silent = False
         self.busy_us = 0
 
-    def end(self, silent: bool) -> None:
-        """The peer is gone; `silent`: its neighbours are not told."""
+    def end(self, silent: bool) -> list[Node]:
+        """The peer is gone; `silent`: its neighbours are not told. Returns the peers that it was
+        connected to."""
         self.machine = None
         self.life += 1
         self.backlog = None
         self.silent = silent
         self.losing.clear()
         self.storing.clear()
+        return list({**self.held_by, **self.holds}.values())
 
     def stall(self) -> None:
         """From now on facts for the peer wait."""

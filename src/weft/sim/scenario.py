@@ -18,7 +18,7 @@ from typing import TypeAlias
 from weft.ids import Topic
 from weft.protocol import messages as m
 from weft.protocol import rooms, seam
-from weft.protocol.config import Config, Dissemination, History, Routing
+from weft.protocol.config import Config, Dissemination, HistorySettings, Routing
 from weft.sim.builder import SimNet
 from weft.sim.checkers import deliveries, dht, history, state, trees
 from weft.sim.checkers.state import PeerState, states_of
@@ -92,6 +92,7 @@ class ScenarioSettings:
     routing: Routing = "tera"
     calm: bool = False  # no faults at all
     history: bool = False  # events are signed and stay; stores survive crashes
+    brief: bool = False  # with history: routing holds events for as long as by default
     hierarchy: bool = False  # some topics are sub-topics of others; half are in a hierarchy
     disasters: tuple[Disaster, ...] = ()  # in addition to the faults of the seed
     without: tuple[Fault, ...] = ()  # classes of the seed's faults that are left out
@@ -106,6 +107,8 @@ class ScenarioSettings:
             raise ValueError("there must be at least 1 topic")
         if self.events < 0:
             raise ValueError("the number of events cannot be negative")
+        if self.brief and not self.history:
+            raise ValueError("events are held for the whole run where there is no history")
         if self.calm and (self.disasters or self.without):
             raise ValueError("a calm run has no faults, so no disaster and none to leave out")
         if not 0 <= self.hostile <= HOSTILE_MAX:
@@ -130,7 +133,7 @@ class ScenarioSettings:
         """The scheme asked for, or the usual one; None where there is no choice."""
         usual: dict[Routing, AnyScheme] = {
             "tera": Dissemination().scheme,
-            "topic-dht": rooms.TopicDht().scheme,
+            "topic-dht": rooms.TopicDhtSettings().scheme,
         }
         return self.scheme or usual.get(self.routing)
 
@@ -149,6 +152,7 @@ class ScenarioSettings:
             + [f"--routing {self.routing}"] * (self.routing != "tera")
             + ["--calm"] * self.calm
             + ["--history"] * self.history
+            + ["--brief"] * self.brief
             + ["--hierarchy"] * self.hierarchy
             + [f"--disaster {disaster}" for disaster in self.disasters]
             + [f"--without {fault}" for fault in self.without]
@@ -161,11 +165,13 @@ def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -
     """The default settings of a peer, with another scheme and two more changes.
 
     Events are held for repair for as long as the run lasts: a peer promises to repair events only
-    during `recent_ms`, and the checkers judge that promise. In the topic-aware DHT events go out by
-    two trees in one run of three, and by three trees in another.
+    during `recent_ms`, and the checkers judge that promise. Where history keeps what is older, they
+    may be held briefly. In the topic-aware DHT events go out by two trees in one run of three, and
+    by three trees in another.
     """
     usual = Config()
-    spread = replace(usual.dissemination, recent_ms=timeline.end_ms)
+    recent_ms = usual.dissemination.recent_ms if settings.brief else timeline.end_ms
+    spread = replace(usual.dissemination, recent_ms=recent_ms)
     located = replace(usual.topic_dht, roots=1 + Dice(settings.seed).below("roots", _ROOTS_MAX))
     # `ScenarioSettings` has made sure that the scheme is one of the routing's.
     if settings.scheme is not None and settings.routing == "tera":
@@ -177,7 +183,7 @@ def make_config(settings: ScenarioSettings, timeline: Timeline, tracing: bool) -
         routing=settings.routing,
         topic_dht=located,
         dissemination=spread,
-        history=History(enabled=settings.history),
+        history=HistorySettings(enabled=settings.history),
         hierarchies=(HIERARCHY,) if settings.hierarchy else (),
         trace=tracing,
     )
@@ -214,7 +220,8 @@ class Scenario:
     def __init__(self, settings: ScenarioSettings, writer: Writer | None = None) -> None:
         self.settings = settings
         self.cycle_ms = Config().cyclon.cycle_ms
-        withheld_ms = History().give_up_ms if settings.history and settings.hostile else 0
+        # What only a peer has that has left for good is sought for so long.
+        withheld_ms = HistorySettings().give_up_ms if settings.history else 0
         self.timeline = draw_timeline(
             settings.seed, self.cycle_ms, settings.calm, settings.disasters, withheld_ms
         )
@@ -434,7 +441,8 @@ class Scenario:
         if promise.repairs or self.settings.history:
             liars = self.plan.hostility.count if self.plan.hostility is not None else 0
             captured = dht.captured_in(self.world) if promise.roles and self._hostile else ()
-            violations += deliveries.check_complete(record, self._hostile, liars, captured)
+            cuts = [(cut.start_ms, cut.end_ms) for cut in self.plan.episodes]
+            violations += deliveries.check_complete(record, self._hostile, liars, captured, cuts)
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms
             violations += deliveries.check_parasites(record, PARASITE_GRACE_MS, healed_ms)
@@ -537,6 +545,7 @@ class Result:
             "scheme": self.settings.scheme_used,
             "routing": self.settings.routing,
             "history": self.settings.history,
+            "brief": self.settings.brief,
             "hierarchy": self.settings.hierarchy,
             "hostile": self.settings.hostile,
             "faults": self.faults,

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from weft.documents.signature import Signer
 from weft.ids import Contact, PeerId, Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
+from weft.protocol.config import Config, KademliaSettings
 from weft.protocol.context import Context, Handlers
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.rpc import FindRequest
-from weft.protocol.rooms import TopicDht as Settings
+from weft.protocol.rooms import TopicDhtSettings as Settings
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS, RoleReply
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.protocol.wire import Message
@@ -158,9 +158,9 @@ class Run(RoleNet):
         peers: int = 60,
         topics: Settings | None = None,
         conditions: Conditions | None = None,
-        dht: Dht | None = None,
+        dht: KademliaSettings | None = None,
     ) -> None:
-        config = Config(dht=dht or Dht(enabled=True), topic_dht=topics or Settings())
+        config = Config(dht=dht or KademliaSettings(enabled=True), topic_dht=topics or Settings())
         super().__init__(seed, config, conditions)
         for _ in range(peers):
             self.add()

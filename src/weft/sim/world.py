@@ -186,9 +186,7 @@ class World:
         for topic in self.record.end_life(node.index, self.now_ms, how):
             if self._writer is not None and how != "left":  # then the machine has traced it
                 self._trace(node, records.LEAVE, {"topic": topic, "reason": how})
-        node.end(silent)
-        connected = {**node.held_by, **node.holds}
-        for other in connected.values():
+        for other in node.end(silent):
             node.release(other.contact.peer)
             if not silent:
                 typical_ms = self.network.conditions.latency.typical_ms
@@ -205,12 +203,11 @@ class World:
     def set_partition(self, partition: Partition | None, told: bool = False) -> None:
         """Cut the network. When `told`, connections across the cut break after a while, and
         so does every attempt to send across."""
-        self.network.set_partition(partition, told)
-        for node in self.nodes:
-            for other in list(node.holds.values()):
-                if self.network.is_known_cut(node.index, other.index):
-                    self._tell_loss(node, other.contact.peer, LOST_AFTER_MS)
-                    self._tell_loss(other, node.contact.peer, LOST_AFTER_MS)
+        connected = [(node.index, to.index) for node in self.nodes for to in node.holds.values()]
+        for one, other in self.network.set_partition(partition, told, connected):
+            node, held = self.nodes[one], self.nodes[other]
+            self._tell_loss(node, held.contact.peer, LOST_AFTER_MS)
+            self._tell_loss(held, node.contact.peer, LOST_AFTER_MS)
 
     # --- commands -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The synthetic grid: who stands within whose interest."""
+"""The synthetic grid: which peers stand within which interest."""
 
 from __future__ import annotations
 

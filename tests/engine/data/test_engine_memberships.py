@@ -1,4 +1,4 @@
-"""Workloads: popularity curves and who gets which topic."""
+"""Workloads: popularity curves and which peer gets which topic."""
 
 from __future__ import annotations
 

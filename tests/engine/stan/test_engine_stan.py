@@ -97,7 +97,7 @@ def test_adoption_links_members_that_nobody_knows() -> None:
 
 
 def test_nobody_is_without_an_in_link_after_any_round() -> None:
-    """Lean weights take many in-links away; whoever loses the last one has another at once."""
+    """Lean weights take many in-links away; a member that loses the last has another at once."""
     topics, nodes = grid(200, 32)
     overlays = stan.overlays_of(topics, nodes)
     interests, rounds = stan.interests_of(topics, nodes), tuple(range(ROUNDS + 1))

@@ -257,7 +257,7 @@ def test_further_roots_cost_a_tree_each(roles: Roles) -> None:
 def test_f_crashes_leave_one_tree_of_f_and_one_whole(
     roles: Roles, scheme: str, crashed: str
 ) -> None:
-    """By the trees alone, whoever crashes; only children of the dead go without."""
+    """By the trees alone, with any crashes; only children of the dead go without."""
     assert scheme in SCHEMES and (crashed == "roots" or crashed == "members")
     for mended in (False, True):
         events = Events(roles, scheme, 1, mended=mended)

@@ -16,7 +16,7 @@ from weft.engine.topic_dht.roles import (
 )
 from weft.engine.topic_dht.schemes import Events
 from weft.lab.tadht import Net, topic_of
-from weft.protocol.rooms import TopicDht as TopicSettings
+from weft.protocol.rooms import TopicDhtSettings as TopicSettings
 from weft.protocol.topic_dht.roles import location, position
 from weft.sim.topic_dht import Run
 from weft.sim.world import World
@@ -58,7 +58,7 @@ def equal_roles(roles: Roles, run: Run) -> int:
 
 
 def test_roles_come_out_as_with_the_machines() -> None:
-    """Step by step the same, but for who splits first when two have too many children at once:
+    """Step by step the same, but for which splits first when two have too many children at once:
     that is decided by whose message is faster. It shows in few runs, and in few roles there."""
     equal, total, runs = 0, 0, []
     for seed in range(1, 7):

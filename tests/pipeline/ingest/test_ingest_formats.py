@@ -156,6 +156,9 @@ def test_mediawiki_pages(spark: SparkSession) -> None:
     pages = spark.createDataFrame(
         [
             (
+                0,
+                0,
+                0,
                 "Earth",
                 [
                     ("1", at, ("Ann", None, None)),
@@ -165,16 +168,16 @@ def test_mediawiki_pages(spark: SparkSession) -> None:
                     ("5", None, ("Ann", None, None)),
                 ],
                 None,
-                0,
-                0,
-                0,
+                5,
+                False,
             ),
-            ("Moon", None, None, 0, 0, 1),
-            (None, None, "<page><title>Mars", 0, 0, 2),
+            (0, 0, 1, "Moon", None, None, 0, False),
+            (0, 0, 2, None, None, "<page><title>Mars", 0, False),
+            (0, 0, 3, "Sun", [("6", at, ("Bob", None, None))], None, 2, False),
+            (0, 0, 4, "Io", [("7", at, ("J\ufffdrg", None, None))], None, 1, True),
+            (0, 0, 5, "Io", [("8", at, ("J\ufffdrg", None, None))], None, 1, False),
         ],
-        "title STRING, revision ARRAY<STRUCT<id: STRING, timestamp: STRING, "
-        "contributor: STRUCT<username: STRING, ip: STRING, _deleted: STRING>>>, "
-        "_not_xml STRING, file INT, block LONG, position LONG",
+        mediawiki.PAGE,
     )
     expected = records_of(
         spark,
@@ -187,6 +190,9 @@ def test_mediawiki_pages(spark: SparkSession) -> None:
         ],
         [],
         [bad(mediawiki.NOT_XML, "<page><title>Mars")],
+        [good("Bob", "Sun", 1_000), bad(mediawiki.NO_REVISION, "page Sun")],
+        [bad(NOT_TEXT, "page Io, revision 7")],
+        [good("J\ufffdrg", "Io", 1_000)],
     )
     same(pages.transform(mediawiki.parsed_pages), expected)
 

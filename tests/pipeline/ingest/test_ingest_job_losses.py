@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from weft.pipeline.ingest import files
 from weft.pipeline.ingest.files import inspect, listed
 from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
-from weft.pipeline.ingest.mediawiki import NOT_XML
+from weft.pipeline.ingest.mediawiki import NO_REVISION, NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
 from weft.pipeline.ingest.records import NO_TIME, NOT_TEXT, NULS
 from weft.pipeline.ingest.rows import (
@@ -25,6 +25,7 @@ from weft.pipeline.ingest.rows import (
     MORE_JSON,
     NOT_PLAIN,
     OPEN_QUOTE,
+    TWICE,
     QuotedRow,
     plan_delimited,
     plan_parquet,
@@ -69,6 +70,45 @@ def test_a_broken_page_costs_no_other_page(spark: SparkSession, tmp_path: Path) 
     held, bad = taken(spark, [dump])
     assert {topic for _, topic, _ in held} == {f"P{n}" for n in range(1, 201) if n != 10}
     assert bad == [("dump.xml", 10, NOT_XML)]
+
+
+def test_a_page_whose_tags_are_damaged_is_not_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pages = [page(n) for n in range(1, 21)]
+    pages[2] = pages[2].replace("<page>", "<pag3>")
+    pages[4] = pages[4].replace("<page>", "")
+    pages[6] = pages[6].replace("<page>", "<PAGE>")
+    pages[8] = pages[8].replace("page>", "PAGE>")
+    pages[10] = pages[10].replace("<revision>", "<revison>").replace("</revision>", "</revison>")
+    upload = "<upload><timestamp>1970-01-01T00:00:02Z</timestamp><contributor/></upload>"
+    pages[12] = pages[12].replace("</page>", f"{upload}</page>")
+    pages[14] = pages[14].replace("</page>", "")
+    pages[15] = page(16) + "</mediawiki>\n<mediawiki>\n<!-- <b> --><siteinfo><a/></siteinfo>\n"
+    dump = tmp_path / "dump.xml"
+    head = '<?xml version="1.0"?>\n<mediawiki xml:lang="en">\n<siteinfo><base>x</base></siteinfo>\n'
+    dump.write_text(head + "".join(pages) + "<pag3>left</pag3></mediawiki>\n")
+    held, bad = taken(spark, [dump])
+    lost = [3, 5, 7, 9, 11, 21]
+    kept = [n for n in range(1, 21) if n not in lost]
+    assert sorted(int(topic[1:]) for _, topic, _ in held) == kept
+    reasons = {line: NO_REVISION if line == 11 else NOT_XML for line in lost}
+    assert bad == [("dump.xml", line, reasons[line]) for line in lost]
+
+
+def test_names_of_a_dump_that_are_not_utf8_are_not_made_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dump = tmp_path / "dump.xml"
+    pages = [page(n).encode() for n in range(1, 8)]
+    pages[1] = pages[1].replace(b"ann", b"J\xf6rg")
+    pages[2] = pages[2].replace(b"ann", b"J\xe4rg")
+    pages[3] = pages[3].replace(b"P4", b"\xdcber")
+    pages[4] = pages[4].replace(b"</contributor>", b"</contributor><text>gr\xfcn</text>")
+    dump.write_bytes(b"<mediawiki>\n" + b"".join(pages) + b"</mediawiki>\n")
+    held, bad = taken(spark, [dump])
+    assert held == {("ann", f"P{n}", 1) for n in (1, 5, 6, 7)}
+    assert bad == [("dump.xml", line, NOT_TEXT) for line in (2, 3, 4)]
 
 
 def test_parquet_files_with_other_columns_keep_their_times(
@@ -159,6 +199,16 @@ def test_quoted_line_breaks_are_part_of_a_name(spark: SparkSession, tmp_path: Pa
     assert bad == [("subs.csv", 6, OPEN_QUOTE)]
 
 
+def test_a_csv_may_begin_like_xml_or_json(spark: SparkSession, tmp_path: Path) -> None:
+    path, other = tmp_path / "subs.csv", tmp_path / "other.csv"
+    path.write_text('<anon>,cats\n"bob\nlee",cats\ncid,cats\ndan,cats\n')
+    held, bad = taken(spark, [path])
+    assert {user for user, _, _ in held} == {"<anon>", "bob\nlee", "cid", "dan"}
+    assert bad == []
+    other.write_text(path.read_text().replace("<anon>", "{anon}"))
+    assert plan_delimited("csv", inspect(str(other)), Options()).breaks
+
+
 def test_a_quote_that_never_ends_costs_its_line() -> None:
     lines = ['a,"b', *(f"u{n},t" for n in range(3))]
     rows = list(quoted_rows(lines, ",", 2))
@@ -186,10 +236,37 @@ def test_an_unknown_header_is_no_membership(spark: SparkSession, tmp_path: Path)
         (["UserId", "groupName"], [["1", "x"]], True),
         (["x", "y"], [["1", "2"], ["3", "4"]], True),
         (["x", "y"], [], False),
+        (["Abonnent", "Kanal"], [["anna", "x"], ["bernd", "x"]], True),
+        (["email", "mailing_list"], [["a@x.de", "x"]], True),
+        (["Teilnehmer", "Raum", "Datum"], [["anna", "x", "2024-01-01"]], True),
+        (["Abonnée", "Thème"], [["anna", "x"]], True),
+        (["usuario", "página"], [["anna", "x"]], True),
     ],
 )
 def test_what_a_header_is(cells: list[str], below: list[list[str]], expected: bool) -> None:
     assert looks_like_header(cells, below) is expected
+
+
+def test_a_first_row_that_may_be_a_header_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    texts = {
+        "unknown": "Wer,Was\nann,x\nbob,y\n",
+        "again": "ann,x\nbob,x\n",
+        "digits": "ann7,x\nbob,y\n",
+        "known": "user,topic\nann,x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    summary = ingest(spark, listed([tmp_path]), tmp_path / "lake")
+    assert summary.quality.doubts == ((str(tmp_path / "unknown.csv"), "Wer,Was"),)
+    kept = Lake(tmp_path / "lake").table(spark, "quality")
+    [row] = kept.where("figure = 'first row may be a header'").collect()
+    assert (row.reason, row.rows) == (str(tmp_path / "unknown.csv"), 1)
+    assert summary.quality.rows_in == 8
+    for header in (True, False):
+        reading = plan_delimited(
+            "csv", inspect(str(tmp_path / "unknown.csv")), Options(header=header)
+        )
+        assert (reading.doubt, reading.header) == ("", "Wer,Was" if header else None)
 
 
 def test_more_rejects_than_allowed_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -291,12 +368,29 @@ def test_what_else_is_on_a_line_of_json_is_not_passed_over(
         '{"user": "\\ud83d\\ude00?", "topic": "x"}\n'
         '{"user": "\\\\ud83d?", "topic": "x"}\n'
         '{"user": "dan", "topic": "x"}\n{"user": "eve", "topic": "x"}\n'
+        + "".join(f'{{"user": "bob", "topic": "x"}}{each}{{"user": "cid"}}\n' for each in ";]:\x1e")
+        + '{"user": "bob", "topic": "x"}, "user": "cid"}\n'
+        + "".join(f'{{"user": "{name}", "topic": "x"}}\n' for name in ("fay", "gus", "hal", "ida"))
     )
     held, bad = taken(spark, [path])
-    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve"}
+    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve", "fay", "gus", "hal", "ida"}
     assert {user for user, _, _ in held} == names
     more = [("subs.jsonl", line, MORE_JSON) for line in (2, 3, 4)]
-    assert bad == [*more, ("subs.jsonl", 5, HALF)]
+    last = [("subs.jsonl", line, MORE_JSON) for line in range(10, 15)]
+    assert bad == [*more, ("subs.jsonl", 5, HALF), *last]
+
+
+def test_a_field_that_is_given_twice_is_no_name(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.jsonl"
+    path.write_text(
+        '{"user": "ann", "topic": "x", "more": {"user": "bob", "topic": "y"}}\n'
+        '{"user": "bob", "topic": "x", "user": "cid"}\n'
+        '{"user": "dan", "topic": "x", "more": 1, "more": 2, "text": "\\"user\\": "}\n'
+        '{"user": "eve", "topic": "x"}\n'
+    )
+    held, bad = taken(spark, [path])
+    assert {user for user, _, _ in held} == {"ann", "dan", "eve"}
+    assert bad == [("subs.jsonl", 2, TWICE)]
 
 
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:

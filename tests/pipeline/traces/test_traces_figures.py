@@ -73,7 +73,7 @@ def tables(spark: SparkSession) -> Tables:
         ("m1", "c", 16 * S, 2, 1),  # subscribed later
         ("m2", "b", 22 * S, 1, 1),
         ("m2", "c", 24 * S, 2, 1),  # a missed it
-        ("m9", "c", 25 * S, 2, 1),  # nobody knows who published it
+        ("m9", "c", 25 * S, 2, 1),  # its publisher is not known
     )
     receipts = frame(
         spark,

@@ -192,7 +192,7 @@ def test_all_generations_of_gossipsub_say_the_same(age: str) -> None:
         "DELIVER_MESSAGE",
         "AG0=",
     )
-    # The first said neither the topic of a delivery (the publishing has it) nor whom an RPC is for.
+    # The first said neither the topic of a delivery (the publishing has it) nor an RPC's receiver.
     assert ("topic" in deliver) == ("other" in send) == (age != "first")
 
 

@@ -21,7 +21,7 @@ from weft.documents.descriptor import SealedEvent, TopicVersion, seal_event, sea
 from weft.ids import Cid, Topic, cid_of
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht, History, Keep
+from weft.protocol.config import Config, HistorySettings, KademliaSettings, Keep
 from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.ownership import TopicNews
 from weft.protocol.history.reader import PageReply, PageRequest
@@ -36,7 +36,7 @@ from weft.store.memory import MemoryStore
 T = Topic("/a")
 OTHERS = [keyed(3, number) for number in range(1, 5)]
 KINDS = (Heads, BlocksRequest, BlocksReply, PageRequest, PageReply, TopicNews)
-LIMITS = History(
+LIMITS = HistorySettings(
     enabled=True,
     wants_max=12,
     wants_per_source_max=8,
@@ -112,7 +112,7 @@ class Lone:
         ]
         contact, mine = keyed(3, 0)
         self.store = MemoryStore()
-        config = Config(history=LIMITS, dht=Dht(enabled=seed % 2 == 0))
+        config = Config(history=LIMITS, dht=KademliaSettings(enabled=seed % 2 == 0))
         self.peer = Peer(contact, seed, config, self.store, mine)
         self.now = 0
         self.queue: list[tuple[int, int, seam.Input]] = []
@@ -234,7 +234,7 @@ class Lone:
 
 
 OPEN = 350
-"""Steps before the topic may get an owner, who lets few of these publish."""
+"""Steps before the topic may get an owner that lets few of these publish."""
 CLOSED = (2,)
 """Seeds in which it has got one."""
 

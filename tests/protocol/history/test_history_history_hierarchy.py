@@ -168,7 +168,7 @@ def test_a_change_above_reaches_those_below(owned: Town) -> None:
 
 
 def test_each_level_judges_by_its_own_version(owned: Town) -> None:
-    """Whoever may publish below but not above is refused above, and told so."""
+    """A peer that may publish below but not above is refused above, and told so."""
     change(owned, 0, A, allow=(id_of(owned, 3),))
     owned.run(10_000)
     assert publish(owned, 3, A) == ["delivered", "refused"]
@@ -178,7 +178,7 @@ def test_each_level_judges_by_its_own_version(owned: Town) -> None:
 
 
 def test_a_level_whose_version_is_not_known_is_said_to_be_missing(owned: Town) -> None:
-    history(owned, 2).versions.forget_newest(T)
+    history(owned, 2).versions.on_other_holders(T)
     assert publish(owned, 2, A) == ["delivered", "refused"]
     last = list(owned.world.record.publications.values())[-1]
     assert "no version of it is known" in last.answers[-1][1].reason

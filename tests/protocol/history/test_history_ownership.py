@@ -1,4 +1,4 @@
-"""Owned topics: who may, who says so, and how everybody learns of it."""
+"""Owned topics: which peers may publish, which may say so, and how all learn of it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_revoked_publishers_publish_no_more_and_their_past_stays(town: Town) -> 
     town.run(3_000)
     assert town.answers()[-2:] == ["refused", "delivered"]
     assert len(town.stream(3)) == 5
-    # Whoever comes later gets the revoked publisher's past as well: what followed vouches for it.
+    # A later member gets the revoked publisher's past as well: what followed vouches for it.
     follow(town, (0,), 4)
     town.subscribe(4, since="beginning")
     town.run(30_000)

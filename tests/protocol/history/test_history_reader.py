@@ -1,4 +1,4 @@
-"""Little room for events that wait: whoever is far behind gets on all the same."""
+"""Little room for events that wait: a peer that is far behind gets on all the same."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_a_reader_that_is_far_behind_leaves_what_comes_to_the_pages() -> None:
 
 
 class Mute:
-    """A member that does what it should, but for answering who asks it for pages."""
+    """A member that does what it should, but for answering those that ask it for pages."""
 
     def __init__(self, honest: seam.Machine) -> None:
         self._honest = honest

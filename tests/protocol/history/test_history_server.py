@@ -5,7 +5,7 @@ from __future__ import annotations
 from history_kit import Town, hear
 from protocol_kit import contact
 from weft.ids import Topic, cid_of
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.protocol.context import Context
 from weft.protocol.history.blocks import BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
@@ -20,7 +20,7 @@ class Served:
     """Answers of a given size, and when they were given."""
 
     def __init__(self) -> None:
-        self.ctx = Context(contact(1), 7, Config(history=History(serve_bytes_per_s=RATE)))
+        self.ctx = Context(contact(1), 7, Config(history=HistorySettings(serve_bytes_per_s=RATE)))
         self.pace = Pace(self.ctx)
         self.times: list[int] = []
 

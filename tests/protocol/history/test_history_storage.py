@@ -123,6 +123,29 @@ def test_a_store_that_fails_answers_so_and_nothing_is_delivered_twice() -> None:
     assert len(got) == len(set(got)) == 2
 
 
+def test_what_follows_an_own_event_that_could_not_be_stored_fails_with_it() -> None:
+    """It was sealed meanwhile. The others would never have all that comes before it."""
+    town = Town(2)
+    town.subscribe(0, 1)
+    town.run(20_000)
+    town.world.store_ms = 3_000
+    town.publish(0, every_ms=500)
+    town.publish(0, every_ms=100)
+    peer, node = town.peer(0), town.nodes[0]
+    token = min(node.storing)
+    node.storing[token] = Store(token, ())  # the first of the two is never written
+    local = node.clock.local_ms(town.world.now_ms)
+    town.world.carry_out(node, peer.handle(Stored(token, "the disk is full"), local))
+    town.run(4_000)
+    assert town.answers() == ["failed", "failed"]
+    assert town.delivered(0) == town.delivered(1) == []
+    town.world.store_ms = 5
+    town.publish(0)
+    town.run(5_000)
+    assert town.answers() == ["failed", "failed", "delivered"]
+    assert len(town.delivered(0)) == len(town.delivered(1)) == 1
+
+
 def test_nobody_hears_of_an_event_before_it_is_durable() -> None:
     town = Town(2)
     town.subscribe(0, 1)

@@ -49,11 +49,13 @@ def begin(
     *had: Had,
     signed: Sequence[SealedEvent] = (),
     tips: Sequence[SealedEvent] = (),
+    lower: Sequence[SealedEvent] = (),
 ) -> list[Message]:
-    """Peer 0 says where to begin, shows what the publishers of some events have signed, and names
-    the latest events of others. Returns what peer 1 sends."""
+    """Peer 0 says where to begin (`lower`: its other heads), shows what the publishers of some
+    events have signed, and names the latest events of others. Returns what peer 1 sends."""
     proofs = [history_kit.stated(event) for event in signed]
-    told = Heads(T, [Head(head.cid, head.height)], False, seen=list(had), proofs=proofs)
+    heads = [Head(one.cid, one.height) for one in (head, *lower)]
+    told = Heads(T, heads, False, seen=list(had), proofs=proofs)
     effects = history_kit.hear(town, 1, 0, replace(told, tips=[event.cid for event in tips]))
     return [effect.message for effect in effects if isinstance(effect, Send)]
 
@@ -67,6 +69,33 @@ def test_what_lies_before_the_beginning_never_comes_after_it() -> None:
     hear(town, three, two, one)
     assert handed(town) == [three.cid]
     assert town.peer(1).counters["history_before"] == 2
+
+
+def test_a_head_that_comes_after_what_lies_higher_is_passed_over() -> None:
+    """The member that names both as heads may lack what lies between."""
+    town = waiting()
+    low, between = sealed(1), sealed(2, sealed(1))
+    high = sealed(1, between, by=8)
+    had = Had(low.publisher, 1, 2), Had(high.publisher, 1, 1)
+    asked = [
+        cid
+        for message in begin(town, high, *had, lower=[low])
+        if isinstance(message, BlocksRequest)
+        for cid in message.cids
+    ]
+    assert asked == [low.cid, high.cid]  # and so they come in this order, mostly
+    hear(town, high, low)
+    assert handed(town) == [high.cid]
+    assert history(town, 1).readers[T].stream.dag.waiting == 0
+
+
+def test_heads_side_by_side_are_handed_out_the_lowest_first() -> None:
+    town = waiting()
+    low, one = sealed(1), sealed(1, by=8)
+    high = sealed(2, one, by=8)
+    begin(town, high, Had(low.publisher, 1, 1), Had(high.publisher, 1, 2), lower=[low])
+    hear(town, low, high)
+    assert handed(town) == [low.cid, high.cid]
 
 
 def test_a_low_branch_from_elsewhere_comes_parents_first() -> None:
@@ -121,7 +150,7 @@ def test_an_event_behind_a_later_one_of_its_publisher_is_not_handed_out() -> Non
 
 
 def test_heads_alone_are_no_beginning() -> None:
-    """Who tells its heads without what came before them is asked for that."""
+    """A peer that tells its heads without what came before them is asked for that."""
     town = waiting()
     one = sealed(1)
     heads = Heads(T, [Head(one.cid, 1)], False)

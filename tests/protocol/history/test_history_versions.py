@@ -203,7 +203,7 @@ def test_events_under_self_made_versions_are_neither_passed_on_nor_stored() -> N
 
 @pytest.mark.parametrize("anyone", [True, False])
 def test_a_publishers_own_version_is_not_the_owners(anyone: bool) -> None:
-    """Who may publish may not do so under a version that no holder wrote."""
+    """A publisher may not publish under a version that no holder wrote."""
     town, stranger = members(3)
     follow(town, (0,), 1, 2)
     change(town, 0, create=True, anyone=anyone, allow=() if anyone else (stranger.peer,))

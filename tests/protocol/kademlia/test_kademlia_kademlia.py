@@ -18,7 +18,7 @@ SMALL = dht(k=2, alpha=1, refresh_ms=20_000)
 
 
 def whom_it_asks(one: Rig, refreshes: int) -> list[tuple[int, bool]]:
-    """Whom it asks, and whether about itself, over so many refreshes; all answer what is so."""
+    """The peers it asks, and whether about itself, over some refreshes; all answer what is so."""
     found: list[tuple[int, bool]] = []
     while refreshes:
         effects = one.wait_for("dht.refresh")

@@ -183,7 +183,7 @@ def test_a_lost_peer_is_not_waited_for() -> None:
 
 
 def test_the_live_beyond_the_dead_are_found() -> None:
-    """Those who tell know k; when some of these are dead, the closest are asked for more."""
+    """Those that tell know k; when some of these are dead, the closest are asked for more."""
     one = rig(dht(k=3, alpha=1), 2)
     near = by_distance(TARGET, list(range(3, 60)))
     dead, alive = near[:2], near[2:]
@@ -202,8 +202,8 @@ def test_the_live_beyond_the_dead_are_found() -> None:
 
 
 def play(one: Rig, alive: dict[int, list[int]], effects: list[seam.Effect]) -> list[int]:
-    """Answer for the live ones with whom they name, and fail to connect to all others; says who
-    was found."""
+    """Answer for the live ones with what they name, and fail to connect to all others; returns
+    the peers that were found."""
     for _ in range(200):
         waiting, later = asked(effects), []
         for number, message in waiting:
@@ -235,7 +235,7 @@ def test_when_the_whole_table_is_dead_neighbours_of_the_overlay_are_asked() -> N
 
 
 def test_a_peer_that_names_the_dead_is_no_liar_where_most_are_dead() -> None:
-    """After a crash everybody names the dead; whoever else they name is needed."""
+    """After a crash everybody names the dead; all others that they name are needed."""
     near = by_distance(TARGET, list(range(100, 140)))
     one = rig(dht(), *range(2, 12))
     living = near[12]
@@ -305,7 +305,7 @@ def test_no_more_is_told_than_asked_for() -> None:
 
 
 def test_a_liar_costs_few_requests() -> None:
-    """It names peers right beside the target that do not exist; who is there is found anyway."""
+    """It names peers right beside the target that do not exist; those that do are found anyway."""
     settings = dht(k=4, alpha=2)
     honest = list(range(2, 30))
     near = by_distance(TARGET, honest)

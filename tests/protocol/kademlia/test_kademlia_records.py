@@ -12,7 +12,7 @@ from weft.documents.record import KINDS, Kind
 from weft.documents.refusal import Reason
 from weft.ids import Contact
 from weft.protocol import seam
-from weft.protocol.config import Config, Dht
+from weft.protocol.config import Config, KademliaSettings
 from weft.protocol.context import Context
 from weft.protocol.kademlia.records import Providers, Values
 from weft.rules.prefix import block_key, location_of, record_key
@@ -34,11 +34,11 @@ def _numbered(monkeypatch: pytest.MonkeyPatch) -> None:
 KEY = bytes((NUMBERED,)) + b"name"
 
 
-def context(settings: Dht) -> Context:
+def context(settings: KademliaSettings) -> Context:
     return Context(contact(1), 7, Config(dht=settings))
 
 
-def values(settings: Dht, own: int = 0) -> tuple[Context, Values]:
+def values(settings: KademliaSettings, own: int = 0) -> tuple[Context, Values]:
     ctx = context(settings)
     return ctx, Values(ctx, own)
 
@@ -136,7 +136,7 @@ def add(held: Providers, provider: int, key: bytes = b"key") -> bool:
     return held.add(contact(provider), key)
 
 
-def providers(settings: Dht) -> tuple[Context, Providers]:
+def providers(settings: KademliaSettings) -> tuple[Context, Providers]:
     ctx = context(settings)
     return ctx, Providers(ctx)
 
@@ -207,6 +207,18 @@ def test_no_sender_crowds_out_what_others_provide() -> None:
     assert held.get(b"k99") and held.get(b"l99")
 
 
+def test_senders_that_fill_the_table_together_make_room_for_each_other() -> None:
+    """What honest peers provide is older, and less of each than of any of those."""
+    _, held = providers(dht(providers_max=200, providers_per_sender_max=30))
+    for number in range(2, 12):
+        add(held, number, b"of %d" % number)
+    for number in range(90, 100):
+        for key in range(40):
+            add(held, number, b"%d/%d" % (number, key))
+    assert len(held) == 200
+    assert all(held.get(b"of %d" % number) for number in range(2, 12))
+
+
 # --- topic records --------------------------------------------------------------------------------
 
 
@@ -259,4 +271,4 @@ def test_the_latest_record_reaches_holders_that_missed_it() -> None:
     assert found.value == new
     network.run(1_000)
     behind = [n for n in network.peers if network.dht(n).values.get(TOPIC_KEY) != new]
-    assert behind in ([], [12])  # all who were asked; the asker's own copy is its own matter
+    assert behind in ([], [12])  # all that were asked; the asker's own copy is its own matter

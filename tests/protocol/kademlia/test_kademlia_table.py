@@ -1,4 +1,4 @@
-"""k-buckets: who is in, in which order, and who makes room for whom."""
+"""k-buckets: which peers are in, in which order, and which make room for others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table(own: int = 0) -> Table:
 
 
 def hear(one: Table, key: int, now: int = 0) -> int | None:
-    """Whom to probe."""
+    """The peers to probe."""
     probe = one.heard(key, GENERAL, contact(key), now)
     return probe.key if probe is not None else None
 

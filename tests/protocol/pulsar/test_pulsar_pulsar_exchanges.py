@@ -18,7 +18,7 @@ from protocol_kit import (
 )
 from weft.ids import Topic
 from weft.protocol import seam
-from weft.protocol.config import Config, Cyclon, Pulsar, Stan
+from weft.protocol.config import Config, Cyclon, PulsarSettings, Stan
 from weft.protocol.kademlia.rpc import PROVIDERS, FindReply, FindRequest, Neighbour
 from weft.protocol.liveness import LinkList
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult
@@ -31,7 +31,9 @@ from weft.rules.multicast import tree_key, tree_location
 from weft.rules.prefix import location_of
 
 # Cycles so short that pings are not due when something is to be seen after some of them.
-CONFIG = Config(routing="pulsarcast", pulsar=Pulsar(children_max=2), cyclon=Cyclon(cycle_ms=2_000))
+CONFIG = Config(
+    routing="pulsarcast", pulsar=PulsarSettings(children_max=2), cyclon=Cyclon(cycle_ms=2_000)
+)
 
 
 def branch_of(rig: Rig, topic: Topic = T) -> Branch:
@@ -94,7 +96,7 @@ def test_members_answer_to_lookups() -> None:
 
 def test_nobody_in_the_tree_and_another_is_closer() -> None:
     """With one rendezvous per tree, the closer of the two is asked to be it."""
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(rendezvous=1)))
     closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
     rig.meet(closer)
     request = sent(rig.subscribe(), FindRequest)[0][1]
@@ -246,12 +248,16 @@ def test_what_the_parent_does_not_hold_is_asked_of_others() -> None:
 
 
 def shown_after_publishing(rig: Rig, roots: list[int]) -> list[list[tuple[int, Offer]]]:
-    """What a member offers in each cycle after it published, while its parent names these roots."""
+    """What a member offers in each cycle after it published, while its parent names these roots,
+    which answer where they are asked."""
     rig.publish(b"own")
     shown = []
     for beat in range(2, 8):
         rig.hear(9, TreeFamily(T, beat, 0, True, [], [contact(one) for one in roots], []))
         shown.append(sent(rig.wait(CONFIG.cyclon.cycle_ms), Offer))
+        for to, offer in shown[-1]:
+            if offer.first:
+                rig.hear(to, Offer(T, [], False))
     return shown
 
 
@@ -260,10 +266,33 @@ def test_what_a_member_publishes_is_shown_to_roots_beside_its_parent() -> None:
     rig = child_of(9)
     shown = shown_after_publishing(rig, [7, 6, 5])
     assert [len(offers) for offers in shown] == [0, 2, 0, 0, 0, 0]  # once it should have spread
-    [(to, offer), (other, _)] = shown[1]
+    [(other, asked), (to, offer)] = shown[1]
     assert {to, other} < {7, 6, 5} and not offer.first  # it answers only if it lacks something
+    assert asked.first and asked.spans == offer.spans  # and the other one in any case
     [(_, repair)] = sent(rig.hear(to, Want(T, offer.spans)), Repair)
     assert [one.payloads for one in repair.runs] == [(b"own",)]
+
+
+def looks_after_publishing(rig: Rig, silent: tuple[int, ...]) -> list[int]:
+    """How many questions of lookups a member asks in each cycle after it published, below a parent
+    that names three roots; a silent one does not say what it has seen."""
+    rig.publish(b"own")
+    looks = []
+    for beat in range(2, 9):
+        rig.hear(9, TreeFamily(T, beat, 0, True, [], [contact(one) for one in (7, 6, 5)], []))
+        effects = rig.wait(CONFIG.cyclon.cycle_ms)
+        for to, offer in sent(effects, Offer):
+            if offer.first and to not in silent:
+                rig.hear(to, Offer(T, [], False))
+        key = tree_key(T)
+        looks.append(sum(request.key == key for _, request in sent(effects, FindRequest)))
+    return looks
+
+
+def test_a_publisher_whose_roots_are_silent_looks_for_members() -> None:
+    """Black holes take what they are shown; nobody below another of them would hear of it."""
+    assert looks_after_publishing(child_of(9), (7, 6, 5))[:4] == [0, 0, 0, 1]
+    assert not any(looks_after_publishing(child_of(9), ()))
 
 
 def test_a_parent_cannot_make_up_the_roots_that_events_are_shown_to() -> None:
@@ -457,7 +486,7 @@ def test_a_peer_that_may_be_a_parent_unknown_to_its_child_is_left() -> None:
 
 def test_a_root_steps_down_when_another_has_taken_it() -> None:
     """Closer peers were found: this one asks them as roots, and is one until one has a place."""
-    rig = Rig(1, Config(routing="pulsarcast", pulsar=Pulsar(rendezvous=1)))
+    rig = Rig(1, Config(routing="pulsarcast", pulsar=PulsarSettings(rendezvous=1)))
     closer = next(number for number in range(2, 99) if _distance(number) < _distance(1))
     rig.subscribe()
     rig.hear(50, TreeJoin(T, True))

@@ -25,8 +25,8 @@ from weft.protocol.wire import Payload
 TREES = replace(
     TINY,
     routing="pulsarcast",
-    dht=c.Dht(k=4, spare=2, alpha=2),
-    pulsar=c.Pulsar(rendezvous=2, children_max=2, patience_cycles=2, trees_max=4),
+    dht=c.KademliaSettings(k=4, spare=2, alpha=2),
+    pulsar=c.PulsarSettings(rendezvous=2, children_max=2, patience_cycles=2, trees_max=4),
     stan=replace(TINY.stan, lean=False),
 )
 FLOOD = replace(TINY, routing="flood", stan=c.Stan())

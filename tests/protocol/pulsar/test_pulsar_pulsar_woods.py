@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.protocol.config import Pulsar
+from weft.protocol.config import PulsarSettings
 from weft.protocol.seam import DhtFindProviders
 from weft.rules.prefix import segment_key
 from wood import T, Wood
@@ -45,7 +45,7 @@ def test_a_tree_grows_and_carries_each_event_once(seed: int) -> None:
 
 
 def test_few_children_make_a_deep_tree() -> None:
-    wood = grown(settings=Pulsar(children_max=2))
+    wood = grown(settings=PulsarSettings(children_max=2))
     wood.check_tree()
     assert max(len(branch.path) for branch in wood.branches().values()) >= 2
     wood.publish(9)
@@ -96,7 +96,7 @@ def test_even_without_any_rendezvous_the_tree_comes_back() -> None:
 def test_without_history_the_tree_makes_up_for_what_is_lost(seed: int, silent: bool) -> None:
     """30 % crash while events are published, among them all rendezvous but one, and 5 % of all
     messages get lost: every survivor gets every survivor's events, once."""
-    wood = grown(seed=seed, loss_percent=5, settings=Pulsar(children_max=3))
+    wood = grown(seed=seed, loss_percent=5, settings=PulsarSettings(children_max=3))
     lost = doomed(wood)
     alive = [number for number in SUBSCRIBERS if number not in lost]
     for turn in range(40):
@@ -114,7 +114,7 @@ def test_without_history_the_tree_makes_up_for_what_is_lost(seed: int, silent: b
 def test_lost_beats_break_no_tree(seed: int) -> None:
     """On a way of several links some beats in a row get lost now and then: nobody leaves a parent
     for that. (Without asking for them 3 and 5 members did.)"""
-    wood = grown(seed=seed, loss_percent=10, settings=Pulsar(children_max=3))
+    wood = grown(seed=seed, loss_percent=10, settings=PulsarSettings(children_max=3))
     before = wood.counted("trees_cut_off")
     wood.run(120_000)
     assert wood.counted("trees_cut_off") == before
@@ -142,7 +142,7 @@ def test_with_history_all_survivors_have_the_same_stream(silent: bool) -> None:
 
 
 def test_members_leave_and_the_tree_closes_behind_them() -> None:
-    wood = grown(settings=Pulsar(children_max=2))
+    wood = grown(settings=PulsarSettings(children_max=2))
     leaving = [n for n, branch in wood.branches().items() if branch.children][:6]
     for number in leaving:
         wood.world.unsubscribe(wood.nodes[number], wood.branch(number).topic)

@@ -59,6 +59,32 @@ def test_the_table_is_bounded_and_keeps_newcomers_as_well_as_old_ones() -> None:
         assert [number for number in held if number is not None] == [2] * 5
 
 
+def test_one_advertiser_cannot_flush_a_table() -> None:
+    rig = Rig(1)
+    own = topics(20, 100_000)
+    for number, topic in enumerate(own):
+        advertise(rig, 2 + number % 6, topic)
+    for start in range(0, 24 * 256, 256):
+        advertise(rig, 66, *topics(256, start))
+    assert [access_point(rig, topic) is not None for topic in own] == [True] * 20
+    assert len(rig.peer.tera.table) == rig.peer.config.tera.table_size
+
+
+def test_of_a_full_table_one_advertiser_gets_a_fourth_from_others() -> None:
+    rig = Rig(1, c.Config(tera=c.Tera(table_size=80)))
+    held = topics(80, 100_000)
+    for number, topic in enumerate(held):
+        advertise(rig, 2 + number % 40, topic)
+    for start in range(0, 4_096, 256):
+        advertise(rig, 66, *topics(256, start))
+    assert 60 <= sum(access_point(rig, topic) is not None for topic in held) < 80
+    latest = topics(40, 200_000)  # others' topics find their way in as before
+    for number, topic in enumerate(latest):
+        advertise(rig, 2 + number, topic)
+    assert sum(access_point(rig, topic) is not None for topic in latest) >= 20
+    assert len(rig.peer.tera.table) == 80
+
+
 def test_a_stale_access_point_is_forgotten_and_a_newer_one_is_not() -> None:
     rig = Rig(1)
     advertise(rig, 2, T)

@@ -1,4 +1,4 @@
-"""Advertisements: to whom, how often, and in pages that never grow with the topics there are."""
+"""Advertisements: receivers, how often, and in pages that never grow with the topics there are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def keep_neighbours(rig: Rig, effects: list[seam.Effect]) -> None:
 
 
 def rounds(rig: Rig, cycles: int) -> list[list[tuple[int, list[Advert]]]]:
-    """What is told to whom in each cycle: riding on a view exchange, or after it."""
+    """What each peer is told in each cycle: riding on a view exchange, or after it."""
     found = []
     for _ in range(cycles):
         effects = rig.cycle()

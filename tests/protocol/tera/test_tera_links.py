@@ -180,7 +180,7 @@ def test_a_place_that_was_made_is_taken_by_a_member_that_lacks_links_alone() -> 
 
 
 def urgent(rig: Rig, *numbers: int) -> list[int]:
-    """Who gets a link by saying that it has none."""
+    """A peer may get a link by saying that it has none."""
     found = []
     for number in numbers:
         [(_, reply)] = sent(rig.hear(number, LinkRequest(T, urgent=True)), LinkReply)

@@ -9,7 +9,9 @@ import pytest
 
 from protocol_kit import Group, Rig, T, contact, everything_sent, sent, told
 from weft.protocol import config as c
+from weft.protocol import seam
 from weft.protocol.membership import Descriptor, JoinGift, OverlayNews, ShuffleReply, ShuffleRequest
+from weft.protocol.peer import Peer
 from weft.protocol.tera.size import SampleReply, SampleWalk
 
 SMALL_VIEWS = c.Config(cyclon=c.Cyclon(view_size=6, shuffle_length=4, stable_period_max=1))
@@ -22,6 +24,13 @@ def member(others: int, config: c.Config = SMALL_VIEWS) -> Rig:
     for number in range(2, others + 2):
         rig.hear(number, JoinGift(T, Descriptor(contact(number), 0)))
     return rig
+
+
+class Stranger(Peer):
+    """A peer that answers nothing."""
+
+    def handle(self, fact: seam.Input, now: seam.Millis) -> list[seam.Effect]:
+        return []
 
 
 def popularity(rig: Rig) -> int:
@@ -92,6 +101,24 @@ def test_an_estimate_is_scaled_before_it_is_advertised_and_a_count_is_not() -> N
     assert popularity(rig) == 900
     assert rig.peer.tera.topics[T].popularity_to_advertise == 1_000  # by l/(l−1), l = 10
     assert member(3).peer.tera.topics[T].popularity_to_advertise == 4
+
+
+@pytest.mark.parametrize("size", [1, (1 << 32) - 1])
+def test_a_strangers_false_size_is_advertised_by_nobody(size: int) -> None:
+    group = Group(40)
+    group.run(20_000)
+    group.subscribe_all()
+    group.run(120_000, steps_max=1_000_000)
+    group.peers[99] = Stranger(contact(99), 7, group.config)
+    group.effects[99] = []
+    states = [group.peers[number].tera.topics[T] for number in range(1, 41)]
+    for member_told in (3, 17):
+        lie = ShuffleRequest(T, 1, [Descriptor(contact(99), 0)], OverlayNews(0, size, 0, 0))
+        group.do(member_told, seam.Received(contact(99), lie))
+    for _ in range(12):
+        group.run(10_000, steps_max=1_000_000)
+        assert all(10 <= state.popularity_to_advertise <= 160 for state in states)
+    assert any(group.peers[number].counters["sizes_refused"] for number in range(1, 41))
 
 
 # --- walks --------------------------------------------------------------------------------------

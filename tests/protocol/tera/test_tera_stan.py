@@ -1,4 +1,4 @@
-"""StaN in a peer: walks, what they bring, who is kept; and how links follow."""
+"""StaN in a peer: walks, what they bring, which peers are kept; and how links follow."""
 
 from __future__ import annotations
 

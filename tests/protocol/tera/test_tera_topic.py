@@ -18,7 +18,7 @@ from protocol_kit import (
     span,
     told,
 )
-from weft.ids import GENERAL, OverlayId
+from weft.ids import GENERAL, OverlayId, Topic
 from weft.protocol import config as c
 from weft.protocol import seam
 from weft.protocol.membership import (
@@ -84,6 +84,24 @@ def test_a_stranger_that_asks_again_and_again_is_not_told_at_length_each_time() 
     rig.wait(20_000)  # a cycle later it has its share again
     [(_, reply)] = sent(rig.hear(7, JoinRequest(T)), JoinReply)
     assert reply.seen
+
+
+def test_a_stranger_that_asks_in_very_many_topics_has_its_share_in_each() -> None:
+    topics = [Topic(f"/t/{number}") for number in range(140)]
+    rig = Rig(1, checked=False)
+    rig.meet(2, 3)
+    for token, topic in enumerate(topics):
+        rig.subscribe(topic, token=token + 1)
+    rig.wait(6_000)
+    for topic in topics:
+        rig.link(5, topic=topic)
+        rig.hear(5, Payload(topic, event(9, 1, topic=topic), 1))
+    rig.wait(10_000)
+    rounds = [
+        sum(bool(sent(rig.hear(7, JoinRequest(topic)), JoinReply)[0][1].seen) for topic in topics)
+        for _ in range(8)
+    ]
+    assert rounds == [140] * 4 + [0] * 4
 
 
 def test_a_stranger_has_a_share_of_events_sent_again_and_a_link_has_all() -> None:
@@ -281,6 +299,19 @@ def test_what_a_later_event_shows_to_be_missing_is_asked_of_its_sender(scheme: s
     asked = rig.wait(rig.peer.config.dissemination.graft_timeout_ms)
     assert sent(asked, Want) == [(5, Want(T, [span(7, 1, 1)]))]
     assert delivered(rig.hear(5, Repair(T, [event(7, 1)]))) == [(7, 1), (7, 2), (7, 3)]
+
+
+@pytest.mark.parametrize("scheme", ["flood", "gossip"])
+def test_what_its_sender_lacks_as_well_is_asked_of_others(scheme: seam.Scheme) -> None:
+    """By the time at which the later event is handed out all the same, and not for ever."""
+    rig = spread(scheme)
+    rig.hear(5, Payload(T, event(7, 2), 1))
+    timeout_ms = rig.peer.config.dissemination.graft_timeout_ms
+    asked = [sent(rig.wait(timeout_ms), Want) for _ in range(5)]
+    assert [len(turn) for turn in asked] == [1, 1, 1, 0, 0]
+    assert asked[0] == [(5, Want(T, [span(7, 1, 1)]))]
+    assert {to for turn in asked[1:] for to, _ in turn} - {5}
+    assert 3 * timeout_ms < rig.peer.config.dissemination.settle_ms
 
 
 @pytest.mark.parametrize("scheme", ["flood", "gossip"])

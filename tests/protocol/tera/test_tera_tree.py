@@ -25,6 +25,7 @@ from weft.documents.run import NOTHING_BEFORE, Run, sign_run
 from weft.ids import PeerId
 from weft.protocol import config as c
 from weft.protocol import seam
+from weft.protocol.membership import JoinRequest
 from weft.protocol.recent import IHave, Offer, Repair, Want
 from weft.protocol.tera.links import Unlink
 from weft.protocol.tera.questions import Overdue, Passed
@@ -569,6 +570,132 @@ def test_in_a_small_topic_the_first_event_is_sent_once_to_each(members: int) -> 
         group.run(3_000)
         assert len(list(group.since(start, Payload))) == members - 1
     assert all(len(group.delivered(number)) == 2 for number in group.peers)
+
+
+def meshed(members: int) -> Group:
+    """Members of a topic so small that each is linked to all others; all know its tree."""
+    group = Group(members)
+    group.run(2_000)
+    group.subscribe_all()
+    group.run(60_000)
+    group.do(members, seam.Publish(1, T, (b"",), 0))
+    group.run(3_000)
+    return group
+
+
+@pytest.mark.parametrize("members", [3, 4, 6])
+def test_in_a_small_topic_each_publisher_reaches_all_in_one_hop(members: int) -> None:
+    """Before, only the first one did: all others went through the centre of its star."""
+    group = meshed(members)
+    for publisher in (members, 1, 3, members, 2):
+        start, before = group.now, {number: len(group.effects[number]) for number in group.peers}
+        for _ in range(3):
+            group.do(publisher, seam.Publish(1, T, (b"",), 0))
+            group.run(50)
+        group.run(3_000)
+        assert len(list(group.since(start, Payload))) == 3 * (members - 1)
+        for number in group.peers:
+            effects = group.effects[number][before[number] :]
+            hops = [one.hops for one in effects if isinstance(one, seam.Deliver)]
+            assert hops == [int(number != publisher)] * 3
+        assert list(group.since(start, Graft)) + list(group.since(start, Prune)) == []
+
+
+def test_publishers_that_take_turns_do_not_wear_the_star_down() -> None:
+    """The tree of a small topic stays a star around its first publisher, from any publisher."""
+    group = meshed(6)
+    for publisher in (1, 3, 5, 2, 4):
+        group.do(publisher, seam.Publish(1, T, (b"",), 0))
+        group.run(3_000)
+    links = {number: len(peer.tera.topics[T].tree.eager) for number, peer in group.peers.items()}  # type: ignore[union-attr]
+    assert links == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 5}
+
+
+def test_what_got_lost_of_a_straight_run_is_fetched_on_the_side() -> None:
+    group = meshed(6)
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(3_000)
+    start, victim = group.now, 3
+    group.drop = lambda sender, to, message: isinstance(message, Payload) and to == victim
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(300)
+    group.drop = lambda sender, to, message: False
+    group.run(2_000)
+    assert group.delivered(victim) == group.delivered(2)
+    assert list(group.since(start, Graft)) == []
+    assert [to for _, to, _ in group.since(start, Repair)] == [victim]
+
+
+def test_a_straight_run_that_all_members_miss_is_asked_for_when_the_next_one_comes() -> None:
+    """The publisher announces nothing to those that it pushes to."""
+    group = meshed(6)
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(1_000)
+    group.drop = lambda sender, to, message: isinstance(message, Payload)
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(100)
+    group.drop = lambda sender, to, message: False
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(200)
+    for number in group.peers:
+        assert [one for one in group.delivered(number) if one[0] == 1] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_a_publisher_that_only_says_that_it_pushes_to_all_does_not_keep_its_run_from_them() -> None:
+    group = meshed(6)
+    group.drop = lambda sender, to, message: isinstance(message, Payload) and sender == 1 and to > 2
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(2_000)
+    assert all((1, 1) in group.delivered(number) for number in group.peers)
+
+
+def in_small_topic(*links: int) -> Rig:
+    """A member that is linked to these, and knows of no others."""
+    rig = member(*links)
+    for number in links:
+        rig.hear(number, JoinRequest(T))
+    return rig
+
+
+def test_a_straight_run_goes_on_to_nobody_and_is_announced_over_all_links() -> None:
+    rig = in_small_topic(2, 3, 4)
+    rig.hear(2, Payload(T, event(2, 1), 1))
+    assert told(rig.wait(300), IHave) == [3, 4]
+    effects = rig.hear(3, Payload(T, event(3, 1), 1, reach=3))
+    assert told(effects, Payload) == []
+    assert delivered(effects) == [(3, 1)]
+    assert (eager(rig), lazy(rig)) == ([2], [3, 4])
+    assert told(rig.wait(300), IHave) == [2, 3, 4]
+
+
+def test_a_member_with_more_links_than_the_publisher_passes_its_run_on() -> None:
+    """It may be the only one that a newcomer is linked to."""
+    rig = in_small_topic(2, 3, 4)
+    rig.hear(2, Payload(T, event(2, 1), 1))
+    assert told(rig.hear(3, Payload(T, event(3, 1), 1, reach=2)), Payload) == [2]
+
+
+def test_only_the_publisher_says_how_far_its_run_goes() -> None:
+    rig = in_small_topic(2, 3, 4)
+    rig.hear(2, Payload(T, event(2, 1), 1))
+    assert told(rig.hear(3, Payload(T, event(9, 1), 1, reach=9)), Payload) == [2]
+
+
+def test_what_a_publisher_says_of_its_reach_counts_in_small_topics_alone() -> None:
+    rig = member(2, 3, 4)  # it knows of no others, so it cannot tell how many they are
+    rig.hear(2, Payload(T, event(2, 1), 1))
+    assert told(rig.hear(3, Payload(T, event(3, 1), 1, reach=9)), Payload) == [2, 4]
+
+
+def test_a_publisher_that_lacks_a_link_to_a_member_leaves_its_run_to_the_tree() -> None:
+    group = meshed(6)
+    linked = {number: peer.tera.topics[T].links.linked for number, peer in group.peers.items()}
+    group.drop = lambda sender, to, message: {sender, to} == {1, 3}
+    group.peers[1].tera.topics[T].links.lose(next(p for p in linked[1] if number_of(p) == 3))
+    start = group.now
+    group.do(1, seam.Publish(1, T, (b"",), 0))
+    group.run(1_000)
+    assert sorted(to for _, to, _ in group.since(start, Payload)) == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("members", [9, 11])

@@ -9,7 +9,7 @@ import pytest
 
 from cast_kit import SCHEMES, TREES, Field, T
 from weft.protocol.rooms import Scheme
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.events import Cast
 from weft.rules.treecast import FEW, fanout
 from weft.sim.checkers import deliveries

@@ -20,7 +20,7 @@ from weft.protocol import config as c
 from weft.protocol.publication import RouteEvent
 from weft.protocol.recent import Repair
 from weft.protocol.rooms import CHILDREN_MAX, Scheme
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.roles import (
     Appeared,
 )
@@ -32,7 +32,7 @@ CONFIGS = {
     scheme: replace(
         TINY,
         routing="topic-dht",
-        dht=c.Dht(k=4, spare=2, alpha=2),
+        dht=c.KademliaSettings(k=4, spare=2, alpha=2),
         topic_dht=TopicConfig(
             scheme=scheme,
             children_max=2,

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from topic_dht_kit import unsubscribe
 from weft.ids import Contact, Topic
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.protocol.topic_dht.roles import Role, location
 from weft.protocol.topic_dht.topic_dht import TopicDht
 from weft.rules.roles import closest_forwarder

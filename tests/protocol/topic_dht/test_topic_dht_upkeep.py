@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from protocol_kit import Rig, T, contact, event, number_of, sent, told
-from topic_dht_rig import child_of_2, config, parent, place, routing
+from topic_dht_rig import child_of_2, config, forwarder, parent, place, routing
 from weft.ids import Topic
 from weft.protocol.kademlia.rpc import FindRequest
-from weft.protocol.rooms import TopicDht as Settings
+from weft.protocol.rooms import TopicDhtSettings as Settings
 from weft.protocol.topic_dht.events import Beat
 from weft.protocol.topic_dht.roles import (
     ABORTED,
@@ -25,7 +25,7 @@ from weft.protocol.topic_dht.roles import (
     RoleReply,
     RoleRequest,
 )
-from weft.protocol.topic_dht.upkeep import IsChild, IsParent
+from weft.protocol.topic_dht.upkeep import IsChild, IsParent, RouteParent
 from weft.protocol.wire import Payload
 from weft.rules import roles
 from weft.rules.roles import Load
@@ -71,6 +71,14 @@ def test_children_that_others_name_are_asked_first() -> None:
     assert set(told(effects, Payload)) <= {8}
     rig.hear(70, IsParent(T, contact(70)))  # it wants that itself
     assert 70 in told(rig.publish(), Payload)
+
+
+def test_a_stranger_has_few_lookups_made_for_it() -> None:
+    """Each asks many forwarders; others' children do not wait because of it."""
+    rig = forwarder()
+    looks = [bool(told(rig.hear(66, RouteParent(T)), FindRequest)) for _ in range(20)]
+    assert sum(looks) == 2
+    assert told(rig.hear(8, RouteParent(T)), FindRequest)
 
 
 # --- what others say of this peer's place ---------------------------------------------------------

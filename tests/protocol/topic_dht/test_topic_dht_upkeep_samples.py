@@ -6,8 +6,8 @@ import pytest
 
 from chi_square import chi_square_p
 from weft.ids import Contact, Topic
-from weft.protocol.config import Dht
-from weft.protocol.rooms import TopicDht as TopicConfig
+from weft.protocol.config import KademliaSettings
+from weft.protocol.rooms import TopicDhtSettings as TopicConfig
 from weft.sim.topic_dht import Run
 
 T, OTHER = Topic("/t"), Topic("/other")
@@ -18,7 +18,7 @@ MEMBERS, STRANGERS, DRAWS = 24, 12, 960
 def run() -> Run:
     """Twenty-four subscribers of one topic, forwarders and children, among strangers."""
     settings = TopicConfig(children_max=2, period_ms=10**9, view_percent=0)
-    few = Dht(enabled=True, k=6)  # so that the topic has several regions
+    few = KademliaSettings(enabled=True, k=6)  # so that the topic has several regions
     one = Run(seed=3, peers=MEMBERS + STRANGERS, topics=settings, dht=few)
     one.come_up()
     for peer in range(MEMBERS + STRANGERS):
@@ -90,7 +90,7 @@ def test_the_bound_on_draws_ends_a_draw_in_vain() -> None:
 def test_views_of_forwarders_fill_and_the_oldest_goes() -> None:
     """Algorithm 2, among more forwarders than one lookup finds."""
     settings = TopicConfig(scheme="full-gossip", period_ms=2_000, view_max=5, view_percent=50)
-    run = Run(seed=2, peers=10, topics=settings, dht=Dht(enabled=True, k=6))
+    run = Run(seed=2, peers=10, topics=settings, dht=KademliaSettings(enabled=True, k=6))
     run.come_up()
     for peer in range(10):
         run.subscribe(peer, [T])
@@ -114,7 +114,7 @@ def test_a_view_takes_whole_regions_and_favours_nobody() -> None:
     """Single seats took 894 requests for a view of twelve, whole regions take 87."""
     fills, peers = 40, 30
     settings = TopicConfig(scheme="full-gossip", period_ms=10**9, view_max=12)
-    run = Run(seed=2, peers=peers, topics=settings, dht=Dht(enabled=True, k=6))
+    run = Run(seed=2, peers=peers, topics=settings, dht=KademliaSettings(enabled=True, k=6))
     run.come_up()
     for peer in range(peers):
         run.subscribe(peer, [T])

@@ -114,6 +114,20 @@ def test_a_receipt_is_worth_nothing_where_liars_are_most_and_all_that_are_asked(
     assert len(check_complete(record, receipts=True, liars=liars)) == (2 if owed else 0)
 
 
+@pytest.mark.parametrize(
+    ("got", "cut", "owed"), [(True, (50, 400), 0), (True, (300, 400), 2), (False, (50, 400), 2)]
+)
+def test_a_true_receipt_of_one_side_of_a_cut_is_no_promise_to_the_other(
+    got: bool, cut: tuple[int, int], owed: int
+) -> None:
+    """The member that got the event has left; two never get it."""
+    record = _sound()
+    record.stays[0].end_ms = 200
+    record.deliveries = [_delivery(0)] if got else []
+    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, 9), RUN))]
+    assert len(check_complete(record, receipts=True, cuts=[cut])) == owed
+
+
 def test_as_many_are_asked_as_the_checker_thinks() -> None:
     assert LIARS_ASKED == publication.ENOUGH
 

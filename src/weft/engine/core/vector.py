@@ -176,7 +176,7 @@ def shares_any_of_8(builder: Builder, view: Value, other: Value, slots: Value) -
 def shares_any_of_7_and(
     builder: Builder, view: Value, other: Value, slots: Value, one: Value, two: Value
 ) -> Value:
-    """The same for 7 slots and two more ids."""
+    """Whether one of the ids in 7 slots, or `one` or `two`, is among the ids at `words[view]`."""
     return _any_equal(builder, view, [one, two, *_ids_at(builder, other, slots, 7)])
 
 

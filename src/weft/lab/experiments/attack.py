@@ -35,7 +35,7 @@ from weft.lab.ground import Ground
 from weft.net import codec
 from weft.pipeline.schemas import AT_LEAST, AT_MOST, NUMBER, SMALL, WHOLE, columns
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Config, Defence, History
+from weft.protocol.config import Config, Defence, HistorySettings
 from weft.protocol.peer import Peer
 from weft.protocol.wire import Message
 from weft.sim.builder import OneTopic
@@ -179,10 +179,10 @@ class Scales(Observer):
 
 
 def run(params: Params, seed: int) -> Columns:
-    """One row."""
+    """A network with hostile peers, played once: what honest peers lost and what it cost them."""
     honest = _honest(params)
     scales = Scales(honest)
-    config = Config(history=History(enabled=bool(params["history"])))
+    config = Config(history=HistorySettings(enabled=bool(params["history"])))
     if params["attack"] == "replay":
         few = replace(config.dissemination, streams_max=STREAMS_MAX)
         config = replace(config, dissemination=few)

@@ -24,7 +24,7 @@ from weft.lab.measures import at_least, at_most, reals, reasons, smalls, texts, 
 from weft.lab.pulsar import JOIN_CYCLES, Net, misplaced
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.sim.network import Conditions, Latency
 
 LOSSES = {"quick": (0.0, 0.2), "full": (0.0, 0.05, 0.1, 0.2)}
@@ -61,7 +61,7 @@ PATIENCE_MS = 300_000
 
 def run(params: Params, seed: int) -> Columns:
     history = bool(params["history"])
-    config = Config(routing=params["routing"], history=History(enabled=history))
+    config = Config(routing=params["routing"], history=HistorySettings(enabled=history))
     net = Net(seed, params["peers"], config, conditions(params), contacts=CONTACTS)
     members = net.draw_subscribers(params["subscribers"])
     outsiders = [number for number in range(params["peers"]) if number not in set(members)]

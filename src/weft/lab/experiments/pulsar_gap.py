@@ -46,7 +46,7 @@ from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, whol
 from weft.lab.pulsar import CONTACTS, JOIN_CYCLES, Net, repair
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Config, History, Routing
+from weft.protocol.config import Config, HistorySettings, Routing
 from weft.protocol.history.blocks import BLOCKS_MAX, BlocksReply, BlocksRequest
 from weft.protocol.history.reader import PageReply, PageRequest
 from weft.protocol.wire import Message
@@ -171,7 +171,7 @@ def _height(delivery: Delivery) -> int:
 
 
 def settings(routing: Routing) -> Config:
-    return Config(routing=routing, history=History(enabled=True))
+    return Config(routing=routing, history=HistorySettings(enabled=True))
 
 
 def allowed(gap: int, heights: int, loss: float) -> Columns:
@@ -180,7 +180,7 @@ def allowed(gap: int, heights: int, loss: float) -> Columns:
     With losses, a question and its answer come through with a chance q, so n of them take n/q on
     average, with a standard deviation of √(n (1 − q))/q, of which three are allowed.
     """
-    history = History()
+    history = HistorySettings()
     begins_ms = HOPS_MAX * ONE_WAY_MS + STORE_MS
     turns = _turns(gap, heights)
     exchanges = turns
@@ -197,7 +197,7 @@ def allowed(gap: int, heights: int, loss: float) -> Columns:
 
 def _turns(gap: int, heights: int) -> int:
     """Round trips for a gap: one per height, or per page."""
-    if heights <= History().walk_back_max:
+    if heights <= HistorySettings().walk_back_max:
         return heights
     return -(-(gap + 1) // BLOCKS_MAX) + 1  # one page more for events published meanwhile
 
@@ -278,7 +278,7 @@ def allowed_by_dht(gap: int, members: int) -> float:
     asked each other in vain and then the DHT; and a round trip per height or page. The bound takes
     it that no peer that is asked is down: lookups that wait for crashed peers exceed it."""
     trips = LOOKUP_TRIPS + members + LOOKUP_TRIPS + _turns(gap, gap + 1)
-    return float(LOOK_MS + History().retry_ms + trips * 2 * ONE_WAY_MS)
+    return float(LOOK_MS + HistorySettings().retry_ms + trips * 2 * ONE_WAY_MS)
 
 
 # --- measures -------------------------------------------------------------------------------------

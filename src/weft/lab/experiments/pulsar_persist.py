@@ -35,7 +35,7 @@ from weft.lab.measures import at_least, at_most, reals, reasons, smalls, told, t
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.protocol.history.fetch import PROVIDERS_WANTED
 from weft.protocol.peer import Peer
 from weft.protocol.seam import DhtFindProviders
@@ -68,7 +68,7 @@ ANSWER_MS = 60_000
 
 
 def run(params: Params, seed: int) -> Columns:
-    history = History(
+    history = HistorySettings(
         enabled=True, provide_probability=params["p"], segment_heights=SEGMENT_HEIGHTS
     )
     net = Net(seed, params["peers"], Config(routing="pulsarcast", history=history))

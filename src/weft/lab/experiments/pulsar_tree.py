@@ -25,7 +25,7 @@ from weft.lab.measures import at_most, reals, reasons, smalls, texts, told, trut
 from weft.lab.pulsar import JOIN_CYCLES, Net
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Config, History, Pulsar
+from weft.protocol.config import Config, HistorySettings, PulsarSettings
 from weft.sim.network import Conditions, Latency
 from weft.sim.node import Node
 from weft.sim.record import Delivery
@@ -82,8 +82,8 @@ def run(params: Params, seed: int) -> Columns:
 def settings(history: bool) -> Config:
     return Config(
         routing="pulsarcast",
-        pulsar=Pulsar(rendezvous=RENDEZVOUS, children_max=CHILDREN_MAX),
-        history=History(enabled=history),
+        pulsar=PulsarSettings(rendezvous=RENDEZVOUS, children_max=CHILDREN_MAX),
+        history=HistorySettings(enabled=history),
     )
 
 

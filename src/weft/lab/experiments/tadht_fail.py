@@ -41,7 +41,7 @@ from weft.lab.memberships import memberships_of
 from weft.lab.tadht import Net, lose_members, lose_roots, settled_net
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import TopicDht
+from weft.protocol.config import TopicDhtSettings
 from weft.rules.treecast import delegates
 from weft.sim.checkers.dht import check_topic, seats_of
 
@@ -104,8 +104,8 @@ def run(params: Params, seed: int) -> Columns:
 
 
 def stabilise(params: Params, seed: int) -> Columns:
-    """One row."""
-    net = settled_net(params, seed, TopicDht())
+    """Peers crash at once; how many periods pass until all roles are right again."""
+    net = settled_net(params, seed, TopicDhtSettings())
     forwarders = _forwarders(net)
     count = params["peers"] * params["percent"] // 100
     net.crash(*net.dice.some("tadht-fail.crash", range(params["peers"]), count))
@@ -119,7 +119,12 @@ def _stabilised(periods: int | None) -> Columns:
     """The columns that both ways of crashing forwarders, machines and arrays, fill alike."""
     none = dict.fromkeys(("events", "missed_by_trees", "missed", "orphans", "parasites"), 0)
     taken = 2 * PERIODS_MAX + 1 if periods is None else periods
-    return {**none, "scheme": TopicDht().scheme, "k": TopicDht().k, "periods": taken}
+    return {
+        **none,
+        "scheme": TopicDhtSettings().scheme,
+        "k": TopicDhtSettings().k,
+        "periods": taken,
+    }
 
 
 def _forwarders(net: Net) -> int:
@@ -142,9 +147,9 @@ def _misplaced(net: Net) -> int:
 
 
 def stabilise_arrays(params: Params, seed: int) -> Columns:
-    """One row."""
+    """Roles from the memberships alone, a crash, and the periods until all are right again."""
     held = memberships_of(params, seed)
-    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), TopicDhtSettings().k, seed)
     crash = Crash(held_roles, survivors(held.peers, params["percent"], seed), seed)
     periods = crash.periods_until_right(2 * PERIODS_MAX)
     return {**_stabilised(periods), "crashed": crash.crashed_forwarders, "lost": crash.lost}
@@ -153,7 +158,7 @@ def stabilise_arrays(params: Params, seed: int) -> Columns:
 def lose_arrays(params: Params, seed: int, crashed: Crashed) -> Columns:
     """One row per event."""
     held = memberships_of(params, seed)
-    held_roles = settled(held, places_of(held.peers, seed), TopicDht().k, seed)
+    held_roles = settled(held, places_of(held.peers, seed), TopicDhtSettings().k, seed)
     found: dict[bool, list[Outcome]] = {}
     for mended in (False, True):
         events = Events(held_roles, params["scheme"], seed, mended=mended)
@@ -163,7 +168,7 @@ def lose_arrays(params: Params, seed: int, crashed: Crashed) -> Columns:
         ]
     return {
         **dict.fromkeys(("lost", "periods", "parasites"), 0),
-        "k": TopicDht(scheme=params["scheme"]).k,
+        "k": TopicDhtSettings(scheme=params["scheme"]).k,
         "crashed": params["roots"] - 1,
         "missed_by_trees": [one.missed - one.orphans for one in found[False]],
         "missed": [one.missed for one in found[True]],
@@ -231,7 +236,7 @@ def inside_of_all(forest_delegates: Function) -> Function:
 
 
 def inside_of_all_arrays(spread_forest: Function) -> Function:
-    """The same over arrays."""
+    """A planted defect: over arrays, too, every member may be inside of every tree."""
     return lambda crowd, root, inside, *others: spread_forest(
         crowd, root, np.arange(len(crowd.places)), *others
     )

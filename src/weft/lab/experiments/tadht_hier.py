@@ -25,7 +25,7 @@ from weft.lab.measures import at_most, each, texts, wholes
 from weft.lab.tadht import SUBSCRIBE_MS, Net
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import TopicDht
+from weft.protocol.config import TopicDhtSettings
 from weft.rules.hierarchy import above
 from weft.sim.checkers.deliveries import expected_levels
 from weft.sim.network import Conditions
@@ -56,7 +56,7 @@ COUNTED = ("expected", "missing", "extra", "twice", "misnamed")
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDhtSettings(scheme=params["scheme"], gossip_mode=params["mode"])
     conditions = Conditions(loss_percent=params["loss_percent"])
     net = Net(seed, params["peers"], settings, conditions, [ROOT])
     for number in range(params["peers"]):

@@ -20,7 +20,7 @@ from weft.lab.memberships import memberships_of
 from weft.lab.tadht import Net, Spread, topic_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import TopicDht
+from weft.protocol.config import TopicDhtSettings
 from weft.sim.network import Conditions
 
 SEEDS = {"quick": 1, "full": 1}
@@ -62,7 +62,7 @@ _JOIN_MS = 3_000
 
 def run(params: Params, seed: int) -> Columns:
     """Rows: one per event."""
-    settings = TopicDht(scheme=params["scheme"], gossip_mode=params["mode"])
+    settings = TopicDhtSettings(scheme=params["scheme"], gossip_mode=params["mode"])
     condition = params["condition"]
     loss = _LOSS_PERCENT if condition == "loss" else 0
     net = Net(seed, params["peers"], settings, Conditions(loss_percent=loss))

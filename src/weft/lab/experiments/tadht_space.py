@@ -34,7 +34,7 @@ from weft.lab.measures import at_most, reasons, wholes
 from weft.lab.memberships import memberships_of
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers, together
-from weft.protocol.config import Dht, TopicDht
+from weft.protocol.config import KademliaSettings, TopicDhtSettings
 from weft.protocol.topic_dht.roles import LOBBY, TOPICS
 from weft.rules.draw import absorb, stream_of
 from weft.rules.roles import location_view_bound
@@ -107,9 +107,9 @@ def run(params: Params, seed: int) -> Columns:
 
 def _of_machines(held: Memberships, params: Params, seed: int) -> Columns:
     """What the tables of simulated peers hold once all have subscribed."""
-    settings = TopicDht(children_max=params["k"], packs=bool(params["packs"]))
+    settings = TopicDhtSettings(children_max=params["k"], packs=bool(params["packs"]))
     bucket = params.get("bucket", FEW_BUCKET)
-    net = Run(seed, held.peers, settings, dht=Dht(enabled=True, k=bucket))
+    net = Run(seed, held.peers, settings, dht=KademliaSettings(enabled=True, k=bucket))
     net.come_up()
     names: list[list[Topic]] = [[] for _ in range(held.peers)]
     for peer, topic in zip(held.members.tolist(), held.topic_of.tolist(), strict=True):

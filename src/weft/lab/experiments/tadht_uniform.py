@@ -23,7 +23,7 @@ from weft.lab.figures import BLACK, Figure, colour, panels, table
 from weft.lab.measures import at_most, reals, reasons, texts, wholes
 from weft.pipeline.schemas import joined
 from weft.pipeline.transforms import numbers
-from weft.protocol.config import Dht, TopicDht
+from weft.protocol.config import KademliaSettings, TopicDhtSettings
 from weft.protocol.kademlia.rpc import FindRequest
 from weft.protocol.topic_dht.roles import LOBBY, location, position
 from weft.protocol.wire import Message
@@ -72,8 +72,10 @@ def run(params: Params, seed: int) -> Columns:
 
 def _network(params: Params, seed: int) -> Run:
     """All peers subscribe to another topic first, so that some become children in this one."""
-    topics = TopicDht(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
-    few = Dht(enabled=True, k=params["bucket"])  # so that the topic has several regions
+    topics = TopicDhtSettings(children_max=params["k"], period_ms=_NEVER_MS, view_percent=0)
+    few = KademliaSettings(
+        enabled=True, k=params["bucket"]
+    )  # so that the topic has several regions
     members, peers = params["members"], params["members"] + params["strangers"]
     net = Run(seed, peers, topics, dht=few)
     net.come_up()

@@ -33,7 +33,7 @@ from weft.lab.versus.systems import System
 from weft.net.codec import Encoder
 from weft.protocol import messages as m
 from weft.protocol import seam
-from weft.protocol.config import Config, History
+from weft.protocol.config import Config, HistorySettings
 from weft.sim.builder import SimNet
 from weft.sim.dice import Dice
 from weft.sim.network import Conditions, Partition
@@ -104,7 +104,7 @@ class VersusNet(SimNet):
         history: bool = False,
     ) -> None:
         encoder = Encoder()
-        config = replace(system.config(), history=History(enabled=history))
+        config = replace(system.config(), history=HistorySettings(enabled=history))
         super().__init__(
             *(seed, config, Conditions()),
             writer=writer,

@@ -307,7 +307,8 @@ def _unpacked(path: str, packing: str) -> tuple[bytes, bytes, bool, str]:
 
 class _Lines:
     """What the first pass finds out about the lines of a text: whether one is too long, and whether
-    line breaks stand within quotes."""
+    line breaks stand within quotes. In JSON and XML quotes say nothing about lines, but a CSV may
+    begin as those do; so all quotes count, and the format decides what that means."""
 
     def __init__(self) -> None:
         self.breaks = False
@@ -315,7 +316,6 @@ class _Lines:
         self._number = 1
         self._length = 0
         self._open = False  # whether an odd number of quotes stands before
-        self._quotes_count: bool | None = None
 
     def look_at(self, chunk: bytes) -> None:
         first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
@@ -324,9 +324,7 @@ class _Lines:
             megabytes = LINE_BYTES_MAX >> 20
             self.problem = f"line {self._number} is longer than {megabytes} MB"
             return
-        if self._quotes_count is None:  # in JSON and XML they say nothing about lines
-            self._quotes_count = not chunk.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"{", b"<"))
-        if self._quotes_count and not self.breaks:
+        if not self.breaks:
             self._look_at_quotes(chunk, first)
         if first >= 0:
             self._number += chunk.count(b"\n")

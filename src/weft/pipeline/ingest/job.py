@@ -123,6 +123,7 @@ class Quality:
     reasons: tuple[Reason, ...] = ()
     encodings: tuple[tuple[str, int], ...] = ()  # and how many files have each
     without_rows: tuple[str, ...] = ()  # files that are empty, or have a header only
+    doubts: tuple[tuple[str, str], ...] = ()  # files whose first row may be a header, and that row
 
     def rows(self, version: int) -> list[tuple[int, str, str | None, int]]:
         """These figures as rows of `QUALITY`."""
@@ -132,6 +133,7 @@ class Quality:
             *((version, "rejected by reason", why, times) for why, times, _ in self.reasons),
             *((version, "files by encoding", name, files) for name, files in self.encodings),
             *((version, "file without rows", path, 0) for path in self.without_rows),
+            *((version, "first row may be a header", path, 1) for path, _ in self.doubts),
         ]
 
 
@@ -301,6 +303,7 @@ class _Ingest:
             tuple(reasons),
             tuple(sorted(encodings.items())),
             tuple(bare),
+            tuple((each.file.path, each.reading.doubt) for each in judged if each.reading.doubt),
         )
 
     def _split(self, reads: Sequence[Read]) -> tuple[list[Read], list[str]]:

@@ -44,11 +44,33 @@ _WORDS = frozenset(
         *("subscribed", "subreddit", "tag", "target", "time", "timestamp"),
         *("to", "topic", "track", "uid", "user", "username"),
         *("viewer", "when"),
+        *("address", "board", "buyer", "club", "course", "created"),
+        *("email", "forum", "game", "genre", "handle", "hashtag"),
+        *("hour", "login", "mail", "mailing", "month", "newsletter"),
+        *("nick", "nickname", "participant", "playlist", "project", "recipient"),
+        *("repository", "sender", "show", "site", "student", "subscription"),
+        *("team", "theme", "thread", "updated", "visitor", "year"),
+        # German
+        *("abonnent", "abonnentin", "absender", "artikel", "benutzer", "benutzername"),
+        *("datum", "empfänger", "gruppe", "kanal", "kennung", "konto"),
+        *("kunde", "kundin", "leser", "leserin", "liste", "mitglied"),
+        *("nutzer", "nutzerin", "nutzername", "raum", "seit", "seite"),
+        *("spieler", "teilnehmer", "teilnehmerin", "thema", "uhrzeit", "verein"),
+        *("verteiler", "zeit", "zeitpunkt", "zeitstempel"),
+        # French
+        *("abonné", "abonnée", "adresse", "canal", "chaîne", "compte"),
+        *("courriel", "depuis", "groupe", "heure", "horodatage", "lecteur"),
+        *("membre", "pseudo", "salon", "sujet", "thème", "utilisateur"),
+        # Spanish
+        *("asunto", "correo", "cuenta", "desde", "fecha", "grupo"),
+        *("hora", "lista", "miembro", "página", "participante", "sala"),
+        *("suscriptor", "suscriptora", "tema", "usuario", "usuaria"),
     }
 )
 """guess: words in the names of columns that have to do with subscriptions"""
 _CAMEL = re.compile(r"([a-z0-9])([A-Z])")
-_SPLIT = re.compile(r"[^a-z]+")
+_SPLIT = re.compile(r"[\W\d_]+")
+_NO_NAME = re.compile(r"[\d@:/]")
 
 
 class BadInput(WeftError):
@@ -95,6 +117,16 @@ def looks_like_header(cells: Sequence[str], below: Sequence[Sequence[str]] = ())
     if any(_is_number(cell) for cell in cells):
         return False
     return sum(bool(column) and all(map(_is_number, column)) for column in columns) > 1
+
+
+def may_be_header(cells: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether these cells may name the columns `below` them although no word tells: each stands
+    nowhere else in the sample, and is made like a name."""
+    seen = {cell.strip() for row in below for cell in row}
+    named = [cell.strip() for cell in cells]
+    return len(set(named)) == len(named) and all(
+        cell and cell not in seen and not _NO_NAME.search(cell) for cell in named
+    )
 
 
 def _is_number(cell: str) -> bool:

@@ -361,6 +361,11 @@ class Reading(ABC):
         """What, beside the format, decides what the files mean."""
         return ""
 
+    @property
+    def doubt(self) -> str:
+        """The first row of a file, if it was taken for one but may name the columns."""
+        return ""
+
     @abstractmethod
     def stage(self, place: Place) -> None:
         """Parse the files into the folder."""

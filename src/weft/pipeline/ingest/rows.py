@@ -13,9 +13,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +48,7 @@ from weft.pipeline.ingest.options import (
     by_number,
     knows_names,
     looks_like_header,
+    may_be_header,
     unit_of,
 )
 from weft.pipeline.ingest.records import LINE, NOT_TEXT, STAGED
@@ -57,6 +59,7 @@ JSONL = "jsonl"
 NOT_JSON = "not a JSON object"
 NOT_PLAIN = "the user or the topic is a list or an object"
 MORE_JSON = "more on the line than one JSON object"
+TWICE = "the user, the topic or the time is given twice"
 HALF = "a name holds half of a character (one \\u escape of two)"
 PARQUET = "parquet"
 OPEN_QUOTE = "a quote that does not end"
@@ -73,7 +76,7 @@ _HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 _HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
-_MAY_BE_MORE = r"\}[\s,]*\{|[^}\s]\s*$"
+_MAY_BE_MORE = r"^\s*\{[^{}]*\}\s*\S|\}[^{}\"]*\{|[^}\s]\s*$"
 """What a line with more than one object has somewhere; one with objects in objects may, too."""
 _HALVES = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -104,10 +107,16 @@ class Delimited(records.Lines):
     unit: str
     breaks: bool = False  # whether quoted cells may hold line breaks
     names: tuple[str, ...] = ()  # of the columns, where there are more than these three
+    # The first row, if it may be a header; files that differ in it alone are read alike.
+    unsure: str = field(default="", compare=False)
 
     @property
     def has_events(self) -> bool:
         return self.time is not None or bool(self.names)
+
+    @property
+    def doubt(self) -> str:
+        return self.unsure
 
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
         if not self.breaks:
@@ -303,6 +312,7 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         unit_of(name, options),
         format_name == _QUOTED and file.breaks,
         _named(cells, header) if len(cells) > 2 + (time is not None) else (),
+        "" if header or options.header is not None or not may_be_header(cells, below) else first,
     )
 
 
@@ -370,7 +380,8 @@ class JsonLines(records.Lines):
         problem = F.coalesce(
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
             # Spark reads the first object of a line and passes over the rest.
-            F.when(F.col("value").rlike(_MAY_BE_MORE) & (_objects("value") != 1), MORE_JSON),
+            F.when(F.col("value").rlike(_MAY_BE_MORE) & ~_is_one("value"), MORE_JSON),
+            F.when(self._given_twice(fields), TWICE),
             F.when(self._nested(self.user) | self._nested(self.topic), NOT_PLAIN),
             F.when(self._half(self.user) | self._half(self.topic), HALF),
         )
@@ -402,6 +413,17 @@ class JsonLines(records.Lines):
         return F.when(F.size(others) > 0, F.to_json(others))
 
     @staticmethod
+    def _given_twice(fields: Sequence[str]) -> Column:
+        """Whether an object has one of these fields more than once: Spark takes the last. A field
+        of an object in it may have the same name; so the names are looked at, of the few lines
+        where one stands twice."""
+        said = "|".join(re.escape(json.dumps(field, ensure_ascii=False)) for field in fields)
+        stands_twice = F.col("value").rlike(rf"(?s)({said})\s*:.*\1\s*:")
+        names = F.map_keys(F.from_json("value", MapType(TEXT, TEXT)))
+        own = F.filter(names, lambda name: name.isin(*fields))
+        return stands_twice & (F.size(own) > F.size(F.array_distinct(own)))
+
+    @staticmethod
     def _nested(field: str) -> Column:
         """Whether a field is a list or an object. Both are read as their text, as a name may be
         that begins like one; so, of the few that do, the kind of value is looked at."""
@@ -415,10 +437,10 @@ class JsonLines(records.Lines):
         return F.contains(F.col("object")[field], F.lit("?")) & F.col("value").rlike(_HALVES)
 
 
-def _objects(value: str) -> Column:
-    """How many values a line holds; 0 if they are not parted by commas, or are none."""
-    listed = F.from_json(F.concat(F.lit("["), value, F.lit("]")), ArrayType(TEXT))
-    return F.coalesce(F.size(listed), F.lit(0))
+def _is_one(value: str) -> Column:
+    """Whether a line holds one value. A bracket in the line ends the list before its last value."""
+    listed = F.from_json(F.concat(F.lit("["), value, F.lit(",0]")), ArrayType(TEXT))
+    return F.coalesce(F.size(listed), F.lit(0)) == 2
 
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:

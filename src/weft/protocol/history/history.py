@@ -50,7 +50,7 @@ from weft.documents.signature import Signer
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, cid_text, peer_text
 from weft.protocol.context import Arrived, Commands, Context, Handlers, LookupDone, Timers
 from weft.protocol.defence import Answered
-from weft.protocol.delivery import Delivery, Route
+from weft.protocol.delivery import Arrival, Delivery, Route
 from weft.protocol.history import fetch, ownership, reader, server, storage, wishes
 from weft.protocol.history.blocks import REFUSED, BlocksReply, BlocksRequest
 from weft.protocol.history.fetch import Fetch, Providers
@@ -427,16 +427,8 @@ class History(Delivery):
 
     # --- what routing brings ----------------------------------------------------------------------
 
-    def _admit(
-        self,
-        topic: Topic,
-        recent: Recent,
-        proven: Proven,
-        hops: int,
-        source: PeerId | None,
-        ask: Contact | None,
-        subscribed: bool,
-    ) -> bool:
+    def _admit(self, arrival: Arrival, proven: Proven) -> bool:
+        topic, recent, hops, source, ask, subscribed = arrival
         run = proven.run
         if not run.sealed:
             if self.versions.refuses(topic, PeerId(run.publisher)):
@@ -444,7 +436,7 @@ class History(Delivery):
                 self._tell_refused(topic, run, ask)
                 return False
             self._ctx.counters["history_plain"] += len(run.payloads)
-            return super()._admit(topic, recent, proven, hops, source, ask, subscribed)
+            return super()._admit(arrival, proven)
         if subscribed and self._is_far_ahead(topic, run):
             recent.admit(proven, hops, self._ctx.now, self._ctx.wall_ms)
             return True
@@ -566,7 +558,7 @@ class History(Delivery):
         self, token: int, proven: Proven, events: list[SealedEvent], error: str
     ) -> None:
         for event in events:
-            self.streams.settle(event, error)
+            error = self.streams.settle(event, error)
         if error:
             self._ctx.out.append(Answer(token, "failed", reason=error))
             return

@@ -256,7 +256,7 @@ class Ownership:
         if held is not None and held.holders != holders:
             del self._records[topic]
             self._rivals.pop(topic, None)
-            self._versions.forget_newest(topic)
+            self._versions.on_other_holders(topic)
         self._versions.tell(topic, holders)
         self._storage.add_named(*records.seal_told(topic, holders))
         claims = self._claims.pop(topic, None)
@@ -600,7 +600,7 @@ class Ownership:
             return
         if held is not None and held.name != record.name:
             self._rivals.pop(topic, None)
-            self._versions.forget_newest(topic)
+            self._versions.on_other_holders(topic)
         self._records[topic] = record
         if self._versions.holders(topic) is None:  # made here
             self._versions.tell(topic, record.holders)

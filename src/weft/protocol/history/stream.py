@@ -13,7 +13,8 @@ A subscription begins in one of three ways:
 
 - the store already has the stream: it goes on from there, and what was missed is fetched;
 - the past is asked for: the stream is read in its order from a member;
-- else a member's heads are the *baseline*: they are delivered, what came before them is not wanted.
+- else a member's heads are the *baseline*: they are delivered, the lowest first and none after what
+  lies higher; what came before them is not wanted.
 
 Until a subscription has begun, the events that routing brings wait; where there is no room, the
 oldest are dropped, and fetched later as gaps.
@@ -28,11 +29,11 @@ that comes later is not handed out any more; any other one was published after t
 elsewhere, and is handed out. Only a member that was asked is believed, and its bare word counts
 only for events created before the beginning: a number that no publisher signed makes no later event
 old. A publisher's clock may be fast, so the member also shows what publishers have signed lately
-(`Statement`s): up to these numbers an event's date does not matter for `recent_ms`. For events that
-came from its store, or as blocks, the member has no statement, but such an event is signed itself:
-the member names the latest ones (`tips`), and the subscriber fetches them and reads their numbers.
-The heads that the subscriber begins with prove their numbers likewise. Events that may lie before
-the beginning wait meanwhile. A subscriber that asks for the past gets all of them, even late.
+(`Statement`s): up to these numbers an event's date does not matter. For events that came from its
+store, or as blocks, the member has no statement, but such an event is signed itself: the member
+names the latest ones (`tips`), and the subscriber fetches them and reads their numbers. The heads
+that the subscriber begins with prove their numbers likewise. Events that may lie before the
+beginning wait meanwhile. A subscriber that asks for the past gets all of them, even late.
 
 The beginning outlives the peer's life: what the peer was told is stored with the events. A later
 life that went on from the stored events alone would take a parent that was passed over for one that
@@ -187,9 +188,9 @@ class Seen:
 class Beginning(Struct, frozen=True):
     """Where a subscription began: what the member that it began with has had."""
 
-    until_ms: Counter  # by the wall clock: what comes later counts only if created by then
+    until_ms: Counter  # by the wall clock: `recent_ms` after the beginning
     told: list[Had]  # on the member's word alone: for what was created before the beginning
-    proven: list[Had] = []  # of these, what publishers have signed: for all until then
+    proven: list[Had] = []  # of these, what publishers have signed: whatever the date
 
     def encode(self) -> bytes:
         return msgpack.encode(self)
@@ -203,6 +204,8 @@ class Left(NamedTuple):
 
     seen: Seen
     beginning: Beginning
+    shown: list[Statement]  # by the member that it began with
+    evidence: BoundedDict[Cid, SealedEvent]  # that proved where it began
 
 
 def _stored_beginning(library: Store, topic: Topic) -> Beginning:
@@ -271,6 +274,8 @@ class TopicStream:
         if stored.heads:
             kept = left.beginning if left is not None else _stored_beginning(library, topic)
             self._begin_after(kept)
+            if left is not None:
+                self._shown, self._evidence = left.shown, left.evidence
             if not self.wants_past:
                 self._former = Seen(ctx.config.history.publishers_max, self.seen.all())
         self._early: deque[Early] = deque()
@@ -411,6 +416,10 @@ class TopicStream:
     def beginning(self) -> Beginning:
         return self._beginning
 
+    def left(self) -> Left:
+        """What is remembered once the subscription has ended."""
+        return Left(self.seen, self._beginning, self._shown, self._evidence)
+
     def _begin_after(self, beginning: Beginning) -> None:
         self._beginning = beginning
         most = self._ctx.config.history.publishers_max
@@ -441,11 +450,9 @@ class TopicStream:
 
     def lies_before(self, event: SealedEvent) -> bool:
         """Whether an event lies before the beginning, wanted or not."""
-        until_ms = self._beginning.until_ms
-        asked_ms = min(event.created_ms, self._ctx.wall_ms)
-        if asked_ms < until_ms and self._proven.covers(event):
+        if self._proven.covers(event):
             return True
-        began_ms = until_ms - self._ctx.config.dissemination.recent_ms
+        began_ms = self._beginning.until_ms - self._ctx.config.dissemination.recent_ms
         return event.created_ms < began_ms and self._covered.covers(event)
 
     def misses(self, cid: Cid) -> bool:
@@ -570,6 +577,7 @@ class Streams:
         self.outside: BoundedDict[Topic, Stream] = BoundedDict(ctx.config.history.outside_max)
         """Streams published to without a subscription."""
         self.unsettled: dict[Cid, SealedEvent] = {}  # own events that are not durable yet
+        self._orphans: dict[Cid, bool] = {}  # of these, those that follow one that failed
         self._left: BoundedDict[Topic, Left] = BoundedDict(_LEFT_MAX)
         # Delivered, and not stored: the store could not take them.
         self._unstored: BoundedDict[Cid, None] = BoundedDict(_UNSTORED_MAX)
@@ -587,7 +595,7 @@ class Streams:
 
     def unsubscribe(self, topic: Topic) -> None:
         state = self.topics.pop(topic)
-        self._left[topic] = Left(state.seen, state.beginning)
+        self._left[topic] = state.left()
 
     def evidence(self, topic: Topic, cid: Cid) -> bytes | None:
         """See `TopicStream.evidence`."""
@@ -611,13 +619,18 @@ class Streams:
         self._dag(event.topic).add(event, new=True)
         self.unsettled[event.cid] = event
 
-    def settle(self, event: SealedEvent, error: str) -> None:
-        """An event of this peer's own is durable, or could not be made so."""
+    def settle(self, event: SealedEvent, error: str) -> str:
+        """An event of this peer's own is durable, or could not be made so; returns why not. One
+        that follows an event which failed must not go out, though it is stored: nobody could ever
+        have all that comes before it."""
         self.unsettled.pop(event.cid, None)
+        if self._orphans.pop(event.cid, False) and not error:
+            error = "an event that it follows could not be stored"
         state = self.topics.get(event.topic)
         if not error and state is not None:
             state.note(event)
             self._deliver(event, 0)
+        return error
 
     def _dag(self, topic: Topic) -> Stream:
         state = self.topics.get(topic)
@@ -640,6 +653,11 @@ class Streams:
     def on_store_failed(self, events: Sequence[SealedEvent]) -> None:
         """No event may follow one that no peer has, so begin again from the stored events. An
         event that was delivered already is only stored when it comes again."""
+        failed = dict.fromkeys(event.cid for event in events)
+        for cid, own in self.unsettled.items():  # each behind those that it follows
+            if cid not in failed and any(parent in failed for parent in own.parents):
+                failed[cid] = None
+                self._orphans[cid] = True
         for event in events:
             if event.cid not in self.unsettled:
                 self._unstored[event.cid] = None
@@ -647,7 +665,8 @@ class Streams:
             self.outside.pop(topic, None)
             state = self.topics.get(topic)
             if state is not None:
-                state.restart(self._library, self._storage.under_way(topic))
+                under_way = [one for one in self._under_way(topic) if one.cid not in failed]
+                state.restart(self._library, under_way)
 
     def on_pruned(self, topic: Topic) -> None:
         """The store has dropped the oldest events; they are not taken in again."""

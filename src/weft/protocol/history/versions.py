@@ -247,7 +247,7 @@ class Versions:
             del rivals[cid]
         return lineage.missing if rivals else None
 
-    def forget_newest(self, topic: Topic) -> None:
+    def on_other_holders(self, topic: Topic) -> None:
         """The holders of a topic are others by now, so what they wrote before does not count."""
         self._newest.pop(topic, None)
         self._rivals.pop(topic, None)

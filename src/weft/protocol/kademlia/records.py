@@ -10,9 +10,10 @@ Provider records name their sender only, and are renewed by the provider.
 
 Bounds: values and provider records are bounded in number, in bytes and per sender. When there is no
 room for a value, one that lies farther from this peer is dropped: the closer a value, the more this
-peer is meant to hold it. When there is none for a provider record, the oldest of a sender that has
-its share or more is dropped: peers look for what was provided last, so a peer that provides without
-end keeps its latest records only, and no peer crowds out the records of others.
+peer is meant to hold it. When there is none for a provider record, the oldest of its sender goes if
+that has its share or more, else the oldest of the sender with most: peers look for what was
+provided last, so a peer that provides without end keeps its latest records only, and neither one
+peer nor several crowd out the records of others that provide less.
 
 A peer renews what it provides as long as it has it. Of the keys that its own layers provide it
 renews the latest `provided_max`; the records of a key beyond end at their holders with their life,
@@ -248,7 +249,8 @@ class Providers:
             self._remove(next(iter(own)), sender.peer)
             self._ctx.counters["dht_providers_evicted"] += 1
         elif full:
-            self._remove(*next(iter(self._order)))
+            most = max(self._by_sender, key=lambda peer: len(self._by_sender[peer]))
+            self._remove(next(iter(self._by_sender[most])), most)
             self._ctx.counters["dht_providers_evicted"] += 1
         ends_ms = self._ctx.now + settings.provider_life_ms
         self._by_key.setdefault(key, {})[sender.peer] = _Provider(sender, ends_ms)

@@ -107,7 +107,7 @@ class Table:
         fresh_ms: Millis,
         takes: Takes,
     ) -> None:
-        """The limits are those of the DHT's settings (`rooms.Dht`)."""
+        """The limits are those of the DHT's settings (`rooms.KademliaSettings`)."""
         self.own = own
         self.bits = bits
         self._k = k

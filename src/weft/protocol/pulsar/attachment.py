@@ -17,7 +17,10 @@ of one. Each rendezvous alone holds the tree together: members below a lost one 
 which all members know of (`branch.py`). A rendezvous that serves no peer gives the tree up.
 
 A peer that is asked to be a rendezvous checks by its own table whether it is close enough, so that
-no peer can be made to serve topics far away from it.
+no peer can be made to serve topics far away from it. Anybody can make up topics close to it, so it
+remembers which peer asked first (`Served`): for each asker it makes a bounded number of lookups a
+cycle, and those that are left wait; where it has no room for another tree, an asker that has fewer
+takes the place of the oldest tree of the asker that has most.
 
 Sharing (`stan.enabled`; Matos and others, StaN): a tree leaves open which of its members is whose
 parent. So a leaf whose connection to its parent serves this one tree asks, one a cycle, the peers
@@ -54,6 +57,7 @@ from weft.protocol.pulsar.branch import (
     TreeLeave,
     Trees,
 )
+from weft.protocol.quota import Quota
 from weft.protocol.recent import Offer
 from weft.protocol.seam import Timer
 from weft.protocol.wire import Counter, Message, Statements
@@ -80,6 +84,9 @@ _SHOWN = stream_of("pulsar.shown")
 _SHOWN_TO = 2
 """guess: roots that an event of this peer's own is shown to, in each of two cycles. Where 30 % of
 all peers are hostile, both are in one case of 11, and all three roots in one of 37."""
+_SILENT_ROOTS = 2
+"""guess: roots in a row that do not say what they have seen after an event of this peer's own,
+before other members are looked for; one message of two may be lost."""
 _STARVED_BEATS = 2
 """guess: beats, ten seconds apart, at which the root had seen more while nothing came; an event
 that was just published may take as long as one."""
@@ -135,6 +142,9 @@ _DOUBTING_MAX = 4
 _YOUNG_CYCLES = 2
 """guess: cycles in which a new rendezvous looks the closest peers up, since its table may be new,
 too."""
+_LOOKUPS_FOR_ONE = 16
+"""guess: lookups in a cycle for trees that one peer has asked this one to serve; each takes two
+dozen messages, so that costs this peer 40 a second. Enough for 96 such trees at rest."""
 
 HandOver = Callable[[Branch, list[Contact]], None]
 """Told of a tree that other peers should be the roots of, and of these peers."""
@@ -144,13 +154,57 @@ Found = Callable[[list[Entry]], None]
 """Told at the end of a lookup of the closest peers to the topic's id that answered."""
 
 
+class Served:
+    """The trees that this peer is a root of because others asked it, by the peer that was the first
+    to ask."""
+
+    def __init__(self, ctx: Context, trees: Trees) -> None:
+        self._ctx = ctx
+        self._trees = trees
+        self._askers: dict[Topic, PeerId] = {}
+        self._by_asker: dict[PeerId, dict[Topic, None]] = {}  # the oldest tree first
+        self._lookups: Quota[PeerId] = Quota(_LOOKUPS_FOR_ONE, ctx.config.cyclon.cycle_ms)
+
+    def begin(self, topic: Topic, asker: PeerId) -> None:
+        self._askers[topic] = asker
+        self._by_asker.setdefault(asker, {})[topic] = None
+
+    def end(self, topic: Topic) -> None:
+        asker = self._askers.pop(topic, None)
+        if asker is not None:
+            del self._by_asker[asker][topic]
+            if not self._by_asker[asker]:
+                del self._by_asker[asker]
+
+    def may_look_up(self, asker: PeerId) -> bool:
+        """Whether there may be one more lookup in this cycle because this peer asked."""
+        return self._lookups.takes(asker, self._ctx.now)
+
+    def may_check(self, branch: Branch) -> bool:
+        """Whether the closest peers to a tree's id may be looked up now."""
+        asker = self._askers.get(branch.topic)
+        return asker is None or branch.subscribed or self.may_look_up(asker)
+
+    def way_for(self, asker: PeerId) -> Branch | None:
+        """The tree to give up for want of room, so that an asker gets its share; None if no other
+        asker has more, since two that have as much would take the place from each other."""
+        most = max(self._by_asker.values(), key=len, default={})
+        if len(most) <= len(self._by_asker.get(asker, {})) + 1:
+            return None
+        branches = (self._trees.by_topic[topic] for topic in most)
+        return next((branch for branch in branches if not branch.subscribed), None)
+
+
 class Roots:
     """The trees that this peer is a root of."""
 
-    def __init__(self, ctx: Context, dht: Kademlia, trees: Trees, hand_over: HandOver) -> None:
+    def __init__(
+        self, ctx: Context, dht: Kademlia, trees: Trees, served: Served, hand_over: HandOver
+    ) -> None:
         self._ctx = ctx
         self._dht = dht
         self._trees = trees
+        self._served = served
         self._hand_over = hand_over
         self._checking: dict[Topic, None] = {}
         self._doubting: dict[Topic, None] = {}  # topics that this peer was asked to serve
@@ -182,16 +236,17 @@ class Roots:
         closer = self._dht.home.table.own ^ branch.location < distance
         return branch.takes_children or (branch.orphaned and closer)
 
-    def may_serve(self, topic: Topic, peer: PeerId) -> bool:
+    def may_serve(self, topic: Topic, peer: PeerId, asker: PeerId) -> bool:
         """Whether a peer can be a rendezvous of a topic, as far as this one knows. If not, this one
         looks up whether the closer peers in its table are still there; then the peer may serve when
-        it asks again."""
+        the asker asks again."""
         count = _FELLOWS * self._ctx.config.pulsar.rendezvous
         location, table, place = tree_location(topic), self._dht.home.table, location_of(peer)
         near = [table.own, *(one.key for one in table.closest(location, count + 1, sound=True))]
         others = [key for key in near if key != place]
         may = is_rendezvous(place, others, location, count)
-        if not may and len(self._doubting) < _DOUBTING_MAX and topic not in self._doubting:
+        few = len(self._doubting) < _DOUBTING_MAX and topic not in self._doubting
+        if not may and few and self._served.may_look_up(asker):
             self._doubting[topic] = None
 
             def found(outcome: Outcome) -> None:  # the table has learned from it
@@ -221,9 +276,12 @@ class Roots:
                 self._ctx.send(contact, branch.sync(answer=True))
 
     def check(self, branch: Branch) -> None:
-        """Look up which peers the rendezvous should be."""
+        """Look up which peers the rendezvous should be; if that has to wait, in a later cycle."""
         topic, settings = branch.topic, self._ctx.config.pulsar
         if topic in self._checking:
+            return
+        if not self._served.may_check(branch):
+            branch.on_check_put_off()
             return
 
         def found(outcome: Outcome) -> None:
@@ -265,7 +323,9 @@ class Roots:
         ctx = self._ctx
         fellow = branch.fellows.get(sender.peer)
         if fellow is None:
-            if ctx.config.defence.claims and not self.may_serve(branch.topic, sender.peer):
+            if ctx.config.defence.claims and not self.may_serve(
+                branch.topic, sender.peer, sender.peer
+            ):
                 ctx.send(sender, TreeLeave(branch.topic))
                 return
             if len(branch.fellows) >= _FELLOWS * ctx.config.pulsar.rendezvous:
@@ -285,7 +345,7 @@ class Roots:
     def run_cycle(self, branch: Branch) -> bool:
         """Do what a rendezvous does every cycle; returns False if it serves no peer (any more)."""
         ctx, settings, cycle = self._ctx, self._ctx.config.pulsar, self._ctx.cycle
-        branch.next_beat()
+        branch.on_root_cycle()
         for fellow in list(branch.fellows.values()):
             if is_cut_off(fellow.heard_cycle, cycle, settings.patience_cycles):
                 branch.forget(fellow.contact.peer)
@@ -333,6 +393,14 @@ class _Attempt(Struct, eq=False):
         return not self.asked[peer] and root if peer in self.asked else True
 
 
+class _Shown(Struct):
+    """A member's own events in one tree, while they are shown to roots."""
+
+    cycles: int = 0
+    asked: PeerId | None = None  # the root that was asked last, until it answers
+    silent: int = 0  # roots in a row that did not answer
+
+
 class Attachment:
     """The places of one peer in its trees, and the joins under way."""
 
@@ -341,10 +409,12 @@ class Attachment:
         self._trees = trees
         self._events = events
         self._going: dict[Topic, _Attempt] = {}
+        self._shown: dict[Topic, _Shown] = {}
         # For the sake of sharing: trees, the peers asked there, and in which cycle each was.
         self._place = ranking(ctx.me.peer)
         self._shared: BoundedDict[tuple[Topic, PeerId], int] = BoundedDict(_SHARED_MAX)
-        self.roots = Roots(ctx, dht, trees, self._hand_over)
+        self._served = Served(ctx, trees)
+        self.roots = Roots(ctx, dht, trees, self._served, self._hand_over)
 
     def is_going(self, topic: Topic) -> bool:
         """Whether a join is under way."""
@@ -418,25 +488,38 @@ class Attachment:
             self.roots.check(branch)
             branch.tell_children()
 
-    def serve(self, topic: Topic) -> Branch | None:
+    def serve(self, topic: Topic, asker: PeerId) -> Branch | None:
         """Become a rendezvous because another peer says so, if that can be."""
-        branch = self._trees.get(topic)
-        full = len(self._trees.by_topic) >= self._ctx.config.pulsar.trees_max
-        if (
-            topic == GENERAL
-            or (branch is None and full)
-            or not self.roots.may_serve(topic, self._ctx.me.peer)
-        ):
+        me = self._ctx.me.peer
+        if topic == GENERAL or not self.roots.may_serve(topic, me, asker):
             return None
-        branch = self._trees.open(topic)
+        branch = self._trees.get(topic)
+        if branch is None:
+            if not self._makes_room(asker):
+                return None
+            self._served.begin(topic, asker)
+            branch = self._trees.open(topic)
         self._become_root(branch)
         self.roots.check(branch)
         return branch
+
+    def _makes_room(self, asker: PeerId) -> bool:
+        """Whether there is room for one more tree, if need be by giving another one up."""
+        if len(self._trees.by_topic) < self._ctx.config.pulsar.trees_max:
+            return True
+        given_up = self._served.way_for(asker)
+        if given_up is None:
+            return False
+        self._ctx.counters["trees_given_up"] += 1
+        self.leave(given_up)
+        return True
 
     def leave(self, branch: Branch) -> None:
         """Leave a tree."""
         branch.leave()
         self._going.pop(branch.topic, None)
+        self._served.end(branch.topic)
+        self._shown.pop(branch.topic, None)
         self._trees.give_up(branch)
 
     # --- handlers ---------------------------------------------------------------------------------
@@ -446,7 +529,7 @@ class Attachment:
         ctx, topic = self._ctx, message.topic
         branch = self._trees.get(topic)
         if message.root and (branch is None or not branch.rendezvous):
-            branch = self.serve(topic) or branch
+            branch = self.serve(topic, sender.peer) or branch
         above = branch.above() if branch is not None else []
         takes = branch is not None and self.roots.takes_child(branch, sender.peer)
         attempt = self._going.get(topic)
@@ -542,6 +625,9 @@ class Attachment:
         branch = self._trees.get(message.topic)
         if branch is None:
             return
+        shown = self._shown.get(message.topic)
+        if shown is not None and shown.asked == sender.peer:
+            shown.asked, shown.silent = None, 0
         stranger = message.first and sender.peer not in branch.watched
         if stranger and branch.parent is not None and not branch.rendezvous:
             self.confirm(branch, branch.parent)
@@ -560,8 +646,29 @@ class Attachment:
                 self.start(branch, self._known(branch, peer))
 
     def show_published(self, branch: Branch) -> None:
-        """Show what this peer published to some roots that it is not linked to (`branch.py`)."""
-        self._events.show(branch, self._some_roots(branch, _SHOWN_TO))
+        """Show what this peer published to some roots that it is not linked to (`branch.py`). From
+        the second cycle on one of them is asked what it has seen as well: black holes do not say,
+        whatever they take. So where roots are silent, members are looked for."""
+        due = branch.count_show()
+        shown = self._shown.get(branch.topic)
+        if not due and (shown is None or shown.asked is None):
+            self._shown.pop(branch.topic, None)
+            return
+        if shown is None:
+            shown = self._shown[branch.topic] = _Shown()
+        shown.silent += shown.asked is not None
+        shown.cycles += 1
+        shown.asked = None
+        if shown.silent >= _SILENT_ROOTS:
+            self._compare_with_members(branch)
+            if not due:
+                return
+        roots = self._some_roots(branch, _SHOWN_TO if due else 1)
+        if shown.cycles > 1 and roots:
+            asked = roots.pop()
+            shown.asked = asked.peer
+            self._events.ask(branch, asked)
+        self._events.show(branch, roots)
 
     def _compare_with_root(self, branch: Branch) -> None:
         """The parent does not bring what the root has seen: compare with a root (`branch.py`)."""

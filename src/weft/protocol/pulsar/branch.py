@@ -24,12 +24,14 @@ repaired event is passed on like any other, since members below missed it as wel
 Deviation: the only way from a member to the rest of the tree is its parent, which may be a black
 hole that passes nothing on and has seen the same as its child. So a member that has published shows
 its events to roots as well (numbers, no payload), for two cycles; a root that lacks one asks for it
-and spreads it. The roots are the closest peers to the topic's id of those that this peer knows and
-those that its parent names, so a parent cannot make them up. Two black holes above each other agree
-on what the lower one never got. So beats carry what their root has seen, and a member that stays
-behind while nothing comes compares with a root itself, and where all roots bring nothing, with
-members that a lookup meets. (A parent that lies about the root's beat as well still starves its
-children: comparing with roots all the time would cost messages at rest.)
+and spreads it. One of them is asked what it has seen, too; where two in a row do not say, members
+that a lookup meets are shown the events, since what black holes take goes no farther. The roots are
+the closest peers to the topic's id of those that this peer knows and those that its parent names,
+so a parent cannot make them up. Two black holes above each other agree on what the lower one never
+got. So beats carry what their root has seen, and a member that stays behind while nothing comes
+compares with a root itself, and where all roots bring nothing, with members that a lookup meets. (A
+parent that lies about the root's beat as well still starves its children: comparing with roots all
+the time would cost messages at rest.)
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, LinkDown, LinkUp, MemberMet
 from weft.protocol.defence import Answered
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
 from weft.protocol.recent import NOT_SEEN, Offer, Recent, Repair, Want
 from weft.protocol.seam import Millis, Scheme
@@ -376,8 +378,8 @@ class Branch(TopicPart):
 
     # --- what is counted --------------------------------------------------------------------------
 
-    def next_beat(self) -> None:
-        """A root begins another beat."""
+    def on_root_cycle(self) -> None:
+        """A cycle of a root begins: that is another beat."""
         self.beat += 1
         self.heard_cycle = self._ctx.cycle
 
@@ -400,6 +402,11 @@ class Branch(TopicPart):
         """A lookup has found the closest peers, `others` and perhaps this one (`among`): the roots
         are settled if they are these."""
         self.unsettled = not (among and all(one.peer in self.fellows for one in others))
+
+    def on_check_put_off(self) -> None:
+        """The roots are looked up in a later cycle: until then they are not known to be the right
+        ones."""
+        self.unsettled = True
 
     def count_differing(self, other: PeerId, differs: bool) -> int:
         """How many comparisons in a row found that this linked member had seen something else. Each
@@ -612,6 +619,11 @@ class Events:
             settle_ms = self._ctx.config.dissemination.settle_ms
             recent.show(self._ctx, branch.topic, branch.recent, other, settle_ms)
 
+    def ask(self, branch: Branch, other: Contact) -> None:
+        """Show as well, and have a member say what it has seen."""
+        settle_ms = self._ctx.config.dissemination.settle_ms
+        self.compare(branch, other, NOT_SEEN, settle_ms)
+
     def compare_again(self, branch: Branch, other: Contact, fingerprint: int) -> None:
         """Compare over a standing link, once a cycle. If its ends differ for longer, neither may
         hold what the other lacks (one that came later passed it over): then compare with any other
@@ -634,9 +646,8 @@ class Events:
     def _accept(self, branch: Branch, run: Run, hops: int, sender: Contact) -> Taken:
         delivery, source = self._delivery, sender.peer
         ask = branch.subscribers().get(source) if delivery.stored else None
-        taken = delivery.take_in(
-            branch.topic, branch.recent, run, hops, source, ask, branch.subscribed
-        )
+        arrival = Arrival(branch.topic, branch.recent, hops, source, ask, branch.subscribed)
+        taken = delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             self._push(branch, run, hops, sender.peer)
         return taken

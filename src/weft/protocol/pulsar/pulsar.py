@@ -152,7 +152,7 @@ class Pulsar(Routing):
     def on_sync(self, sender: Contact, message: RendezvousSync) -> None:
         branch = self.trees.get(message.topic)
         if branch is None or not branch.rendezvous:
-            branch = self._attachment.serve(message.topic)
+            branch = self._attachment.serve(message.topic, sender.peer)
         if branch is None:
             self._ctx.send(sender, TreeLeave(message.topic))
         elif branch.rendezvous:
@@ -199,7 +199,7 @@ class Pulsar(Routing):
                 self._attachment.leave(branch)
             elif branch.parent is not None:
                 self._watch_parent(branch, branch.parent)
-                if branch.count_show() and self._ctx.config.defence.access:
+                if self._ctx.config.defence.access:
                     self._attachment.show_published(branch)
             elif not self._attachment.is_going(branch.topic) and not self.trees.is_postponed(
                 branch.topic

@@ -29,7 +29,7 @@ successful).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -98,12 +98,16 @@ class LookupWalk(Message, frozen=True, tag=11):
 class LookupHit(Message, frozen=True, tag=12):
     """To the origin of a walk: an access point of the topic that it looks for."""
 
+    reports: ClassVar[bool] = True
+
     lookup: Counter
     access_point: Contact
 
 
 class LookupMiss(Message, frozen=True, tag=13):
     """A walk ended without an answer; the origin need not wait for it."""
+
+    reports: ClassVar[bool] = True
 
     lookup: Counter
     attempt: Attempt = 0  # of the walk
@@ -194,6 +198,8 @@ class AccessPoints:
         self._topics: list[Topic] = []  # the same topics, for uniform eviction
         self._slots: dict[Topic, int] = {}
         self._fingerprints: dict[int, Topic] = {}
+        # By peer: the topics that it is the access point of, in the order in which they came.
+        self._by_peer: dict[PeerId, dict[Topic, None]] = {}
         self._own = 0  # entries that were not copied
         self._offered = 0
         self._shared = 0
@@ -216,6 +222,9 @@ class AccessPoints:
                 self._ctx.send(sender, Hint(advert.topic, old.overlay, old.contact))
             copied = old.copied and not rules.admits(self._ctx.bits(_ADMIT), advert.popularity)
             self._own += old.copied and not copied
+            if old.contact.peer != sender.peer:
+                self._withdraw(old.contact.peer, advert.topic)
+                self._assign(sender.peer, advert.topic)
             self._entries[advert.topic] = Entry(sender, overlay, old.fingerprint, copied)
         elif rules.admits(self._ctx.bits(_ADMIT), advert.popularity):
             self._insert(advert.topic, Entry(sender, overlay, topic_fingerprint(advert.topic)))
@@ -249,15 +258,35 @@ class AccessPoints:
         self._topics.append(topic)
         self._fingerprints[entry.fingerprint] = topic
         self._own += not entry.copied
+        self._assign(entry.contact.peer, topic)
         while len(self._topics) > self._ctx.config.tera.table_size:
-            bits = self._ctx.bits(_EVICT)
-            self.forget(self._topics[rules.evicted_slot(bits, len(self._topics))])
+            self.forget(self._evicted(entry.contact.peer))
+
+    def _evicted(self, peer: PeerId) -> Topic:
+        """The entry that makes room for a new one of this access point's: where it has its share of
+        the table, one of its own."""
+        bits, config = self._ctx.bits(_EVICT), self._ctx.config
+        choices = self._topics
+        if config.defence.rates:
+            own = self._by_peer[peer]
+            choices = list(own) if rules.has_share(len(own), config.tera.table_size) else choices
+        return choices[rules.evicted_slot(bits, len(choices))]
+
+    def _assign(self, peer: PeerId, topic: Topic) -> None:
+        self._by_peer.setdefault(peer, {})[topic] = None
+
+    def _withdraw(self, peer: PeerId, topic: Topic) -> None:
+        topics = self._by_peer[peer]
+        del topics[topic]
+        if not topics:
+            del self._by_peer[peer]
 
     def forget(self, topic: Topic) -> None:
         entry = self._entries.pop(topic, None)
         if entry is None:
             return
         self._fingerprints.pop(entry.fingerprint, None)
+        self._withdraw(entry.contact.peer, topic)
         self._own -= not entry.copied
         slot, last = self._slots.pop(topic), self._topics.pop()
         if last != topic:
@@ -271,7 +300,7 @@ class AccessPoints:
             self.forget(topic)
 
     def forget_peer(self, peer: PeerId) -> None:
-        for topic in [t for t, entry in self._entries.items() if entry.contact.peer == peer]:
+        for topic in list(self._by_peer.get(peer, ())):
             self.forget(topic)
 
     # --- how many topics there are ----------------------------------------------------------------
@@ -426,7 +455,7 @@ class Lookup:
             answer = self._table.find(message.topic)
         not_wanted = (message.origin.peer, *message.avoid, *message.avoid_too)
         if answer is not None and answer.peer not in not_wanted:
-            ctx.send(message.origin, LookupHit(message.lookup, answer))
+            self._report(sender, message, LookupHit(message.lookup, answer))
             return
         steps = self._steps_left(message)
         passed = [*message.passed, ctx.me.peer][-PASSED_MAX:]
@@ -438,7 +467,13 @@ class Lookup:
         elif home:
             self.on_miss(LookupMiss(message.lookup, message.attempt))
         else:
-            ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
+            self._report(sender, message, LookupMiss(message.lookup, message.attempt))
+
+    def _report(self, sender: Contact, walk: LookupWalk, answer: LookupHit | LookupMiss) -> None:
+        """Tell a walk's origin what came of it. A hostile peer may have made the origin up, and the
+        answer would then be sent to anybody's address."""
+        if self._view.informants.may_send(sender, walk.origin):
+            self._ctx.send(walk.origin, answer)
 
     def _steps_left(self, walk: LookupWalk) -> int:
         """How many steps a walk has left: hardly more than one of this peer's own would take."""

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
+from weft.documents.run import Run
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.recent import IHave
@@ -46,8 +47,31 @@ LAZY = "tree.lazy"
 _FLOWING = 4
 """guess: times `lazy_delay_ms` between two announcements."""
 
+LifeKey: TypeAlias = tuple[PeerId, int]
+"""Publisher and incarnation."""
 Gathered: TypeAlias = tuple[list[Span], list[Contact]]
 """Events, and the neighbours that they are announced to."""
+
+
+class Gathering:
+    """Events of one topic that are announced together."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: dict[LifeKey, list[list[int]]] = {}  # first and last numbers, in stretches
+
+    def add(self, run: Run) -> None:
+        runs = self._runs.setdefault((run.publisher, run.incarnation), [])
+        if runs and runs[-1][1] + 1 == run.first:
+            runs[-1][1] = run.last
+        else:
+            runs.append([run.first, run.last])
+
+    def take(self) -> list[Span]:
+        """What was gathered so far; from now on it is empty."""
+        gathered, self._runs = self._runs, {}
+        return [Span(*key, *run) for key, runs in gathered.items() for run in runs]
 
 
 class Announcing(Protocol):

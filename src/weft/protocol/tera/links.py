@@ -315,7 +315,7 @@ class Links:
         self._asked.pop(peer, None)
         return False
 
-    def doubt(self, peer: PeerId) -> None:
+    def on_doubt(self, peer: PeerId) -> None:
         """The peer may be gone: no link is expected of it for now."""
         self._asked.pop(peer, None)
         self._full[peer] = self._ctx.now

@@ -25,16 +25,19 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
+from weft.documents.run import Run
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
 from weft.protocol.quota import Quota
 from weft.protocol.recent import Recent
+from weft.protocol.seam import Millis
+from weft.protocol.tera.announcements import LifeKey
 from weft.protocol.wire import LIST_MAX, Message, Span, Spans
 from weft.rules import tree as rules
 
@@ -55,8 +58,6 @@ class Passed(Message, frozen=True, tag=37):
 
 EventKey: TypeAlias = tuple[PeerId, int, int]
 """Publisher, incarnation and number."""
-LifeKey: TypeAlias = tuple[PeerId, int]
-"""Publisher and incarnation."""
 
 _ASKED_MAX = 512
 """guess: lives of publishers whose events this member or its neighbours have asked about."""
@@ -66,6 +67,93 @@ _PASSED_ON = 512
 """guess: questions of one neighbour that are passed on to others than the feed …"""
 _PASSED_ON_MS = 10_000
 """guess: … in a cycle: a question about an event that was never published reaches all members."""
+
+
+_FEEDS_MAX = 4_096
+"""guess: publishers whose feed is known; as many as are remembered at all."""
+
+
+class _Feed(Struct):
+    """The link over which one publisher's events come, in order."""
+
+    peer: PeerId
+    first: int  # number that came over it
+    last: int
+    lag: Millis  # the least time between an event's date there and its arrival here
+    straight: bool  # the publisher itself, which pushes to all members
+    behind: Millis | None = None  # when another member first offered a later event
+
+
+class Feeds:
+    """The feeds of one member in one topic."""
+
+    __slots__ = ("_feeds",)
+
+    def __init__(self) -> None:
+        self._feeds: BoundedDict[LifeKey, _Feed] = BoundedDict(_FEEDS_MAX)
+
+    def note(self, run: Run, link: PeerId, now: Millis, straight: bool = False) -> None:
+        """A new run came over this link."""
+        key = run.publisher, run.incarnation
+        feed, lag = self._feeds.get(key), now - run.published_ms
+        if feed is not None and lag > feed.lag:
+            lag = feed.lag
+        if feed is not None and feed.peer == link and run.first > feed.last:
+            feed.last, feed.lag, feed.straight, feed.behind = run.last, lag, straight, None
+        else:
+            self._feeds.renew(key, _Feed(link, run.first, run.last, lag, straight))
+
+    def end(self, key: LifeKey, link: PeerId, number: int) -> None:
+        """If this link is the feed, it does not bring the publisher's event of this number."""
+        feed = self._feeds.get(key)
+        if feed is not None and feed.peer == link and feed.last < number:
+            del self._feeds[key]
+
+    def move(self, link: PeerId, to: PeerId | None) -> None:
+        """The events that came over one link come over another one from now on, if any."""
+        for key, feed in list(self._feeds.items()):
+            if feed.peer == link and to is None:
+                del self._feeds[key]
+            elif feed.peer == link and to is not None:
+                feed.peer, feed.first, feed.straight = to, feed.last + 1, False
+
+    def has(self, link: PeerId) -> bool:
+        return any(feed.peer == link for feed in self._feeds.values())
+
+    def peer(self, key: LifeKey) -> PeerId | None:
+        """The other end of a publisher's feed."""
+        feed = self._feeds.get(key)
+        return feed.peer if feed is not None else None
+
+    def last(self, key: LifeKey) -> int:
+        """The latest number that came over a publisher's feed."""
+        feed = self._feeds.get(key)
+        return feed.last if feed is not None else 0
+
+    def lag(self, key: LifeKey) -> Millis | None:
+        feed = self._feeds.get(key)
+        return feed.lag if feed is not None else None
+
+    def is_straight(self, key: LifeKey) -> bool:
+        """Whether the publisher brings its events itself, over a link of the tree or not."""
+        feed = self._feeds.get(key)
+        return feed is not None and feed.straight
+
+    def behind_since(self, key: LifeKey, now: Millis) -> Millis:
+        """When another member first offered an event that the feed has not brought."""
+        feed = self._feeds.get(key)
+        if feed is None:
+            return now
+        if feed.behind is None:
+            feed.behind = now
+        return feed.behind
+
+    def fate(self, key: LifeKey, number: int) -> rules.Fate:
+        """What became of an announced event that has not come."""
+        feed = self._feeds.get(key)
+        if feed is None:
+            return rules.Fate.UNKNOWN
+        return rules.fate(number, feed.first, feed.last)
 
 
 class _Question(Struct):
@@ -91,7 +179,7 @@ class Questions:
         "_asked",
         "_ctx",
         "_eager",
-        "_feed_of",
+        "_feeds",
         "_lazy",
         "_overdue",
         "_passed",
@@ -107,16 +195,15 @@ class Questions:
         recent: Recent,
         eager: Mapping[PeerId, Contact],
         lazy: Mapping[PeerId, Contact],
-        feed_of: Callable[[LifeKey], PeerId | None],
+        feeds: Feeds,
     ) -> None:
-        """`eager`: the links of the tree; `lazy`: all other links; `feed_of`: the link that brought
-        a publisher's events."""
+        """`eager`: the links of the tree; `lazy`: all other links."""
         self._ctx = ctx
         self._topic = topic
         self._recent = recent
         self._eager = eager
         self._lazy = lazy
-        self._feed_of = feed_of
+        self._feeds = feeds
         self._asked: BoundedDict[LifeKey, BoundedDict[int, _Question]] = BoundedDict(_ASKED_MAX)
         self._overdue: dict[PeerId, list[Span]] = {}  # to be sent
         self._passed: dict[PeerId, list[Span]] = {}
@@ -220,7 +307,7 @@ class Questions:
                 question.told.pop(peer, None)
                 if peer in question.waits_for():
                     question.denied[peer] = None
-                    question.missed |= broken and peer == self._feed_of(key)
+                    question.missed |= broken and peer == self._feeds.peer(key)
                     if self._settle((*key, number), question):
                         found.append((*key, number))
         return found
@@ -271,8 +358,10 @@ class Questions:
 
     def _ask_links(self, event: EventKey, question: _Question, but: PeerId | None) -> bool:
         """Ask further links whether they bring an event; returns whether there were any."""
-        links = [peer for peer in self._eager if peer not in question.asked and peer != but]
-        feed = self._feed_of(event[:2])
+        feed, ways = self._feeds.peer(event[:2]), list(self._eager)
+        if feed is not None and feed in self._lazy and self._feeds.is_straight(event[:2]):
+            ways.append(feed)
+        links = [peer for peer in ways if peer not in question.asked and peer != but]
         if feed in links:
             links = [feed]
         elif links:

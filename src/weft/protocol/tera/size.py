@@ -8,17 +8,26 @@ size per cycle. The result of a run is averaged into the estimate known before (
 since all members advertise by the same number, nothing else evens out the error of a single run.
 A member that walks of another member's run have passed lately starts none, since the result of that
 run will reach it.
+
+Deviation: what another member tells counts only if it fits what this one sees itself, by the
+overlap of its view with those that it is told in replies (`sizes_possible` in `rules/collide.py`).
+The freshest estimate goes to all members, so that one false number of a stranger would be
+advertised by a whole topic within two minutes, and an access point table takes in no topic of four
+billion members. A median of what several members tell is no way out: one member measures for all,
+so a true estimate begins with one, too. A liar can still have sizes wrong by the factor that the
+rule allows, and by what chance adds to it: four to seven, measured.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection, Iterable
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
 
 from weft.ids import Contact, PeerId, Topic, WireTopic
 from weft.protocol.context import Context
-from weft.protocol.membership import Cyclon
+from weft.protocol.membership import MEMBERS_MAX, Cyclon, Descriptor
 from weft.protocol.seam import Millis
 from weft.protocol.settings import Settings, require, require_positive
 from weft.protocol.wire import Counter, Message
@@ -26,6 +35,7 @@ from weft.rules.collide import (
     members_at_first,
     most_likely_size,
     shared_size,
+    sizes_possible,
     starts_run,
     to_advertise,
 )
@@ -43,6 +53,8 @@ class SampleWalk(Message, frozen=True, tag=8):
 
 class SampleReply(Message, frozen=True, tag=9):
     """Sent to the origin by the peer at the end of the walk, which is the sample."""
+
+    reports: ClassVar[bool] = True
 
     topic: WireTopic
     round: Counter
@@ -70,6 +82,14 @@ came by …"""
 _HEEDED_UNTIL = 2
 """guess: … but in all no longer than so many times `fresh_ms`: a walk itself tells no size."""
 
+_SHARED_MAX = 32
+"""guess: once so many told entries were in the own view …"""
+_PAIRS_MAX = 1 << 20
+"""guess: … or so many pairs were looked at, both counts are halved, so that they follow the group.
+"""
+_EXCHANGES_LEAST = 2
+"""guess: exchanges of full length by which an overlap says something."""
+
 
 class _Run(Struct):
     """One run of Sample & Collide in progress."""
@@ -85,7 +105,10 @@ class _Run(Struct):
 class Size:
     """The size estimate of one topic at one member."""
 
-    __slots__ = ("_at", "_ctx", "_heeded", "_known", "_run", "_topic", "_view", "_waited")
+    __slots__ = (
+        *("_at", "_ctx", "_heeded", "_known", "_pairs"),
+        *("_run", "_shared", "_topic", "_view", "_waited"),
+    )
 
     def __init__(self, ctx: Context, topic: Topic, view: Cyclon) -> None:
         self._ctx = ctx
@@ -96,12 +119,16 @@ class Size:
         self._heeded: Millis | None = None  # when a walk of another's run came by
         self._waited = 0  # cycles in which there was no estimate
         self._run: _Run | None = None
+        self._pairs = 0  # of told entries and entries of the own view, over the latest replies
+        self._shared = 0  # told entries that the own view held
 
     def estimate(self, links: int) -> int:
         """The best guess at the number of members, this peer included."""
         if self._fits_view():
             return 1 + max(len(self._view), links)
-        return self._known if self._is_fresh() else max(self._known, len(self._view) + 1)
+        least, most = self._possible()
+        known = min(max(self._known, least), most) if self._known else 0
+        return known if self._is_fresh() else max(known, len(self._view) + 1)
 
     def to_advertise(self, links: int) -> int:
         """The popularity to advertise: the same, scaled where it is an estimate, since access point
@@ -117,18 +144,44 @@ class Size:
     def _is_fresh(self) -> bool:
         return bool(self._known) and self._ctx.now - self._at < self._ctx.config.size.fresh_ms
 
+    # --- what the views show ----------------------------------------------------------------------
+
+    def compare(self, view: Collection[PeerId], told: Iterable[Descriptor]) -> None:
+        """A reply came: of the entries that it told, some were in this peer's view before it."""
+        others = {entry.contact.peer for entry in told} - {self._ctx.me.peer}
+        self._pairs += len(view) * len(others)
+        self._shared += sum(1 for peer in others if peer in view)
+        if self._shared > _SHARED_MAX or self._pairs > _PAIRS_MAX:
+            self._shared //= 2
+            self._pairs //= 2
+
+    def _possible(self) -> tuple[int, int]:
+        """The least and the largest size that this peer believes; any before it has compared."""
+        cyclon = self._ctx.config.cyclon
+        exchange = cyclon.view_size * cyclon.shuffle_length
+        if self._pairs < _EXCHANGES_LEAST * exchange:
+            return 0, MEMBERS_MAX
+        return sizes_possible(self._pairs, self._shared, exchange)
+
+    def _is_possible(self, size: int) -> bool:
+        least, most = self._possible()
+        return least <= size <= most
+
     # --- sharing ----------------------------------------------------------------------------------
 
     def to_share(self) -> tuple[int, Millis]:
-        if not self._is_fresh():
+        if not self._is_fresh() or not self._is_possible(self._known):
             return 0, 0
         return self._known, max(0, self._ctx.now - self._at)
 
     def hear(self, size: int, age_ms: Millis) -> None:
-        """Take over another member's estimate if it is fresher."""
+        """Take over another member's estimate if it is fresher, and possible."""
         at = self._ctx.now - age_ms
         if size and (not self._known or at > self._at) and age_ms < self._ctx.config.size.fresh_ms:
-            self._known, self._at = size, at
+            if self._is_possible(size):
+                self._known, self._at = size, at
+            else:
+                self._ctx.counters["sizes_refused"] += 1
 
     # --- estimating -------------------------------------------------------------------------------
 
@@ -183,10 +236,10 @@ class Size:
             self._heeded = self._ctx.now
         onward = self._view.neighbour() if message.steps else None
         if onward is None:
-            if message.origin.peer != self._ctx.me.peer:
-                self._ctx.send(message.origin, SampleReply(self._topic, message.round))
-            else:
+            if message.origin.peer == self._ctx.me.peer:
                 self.on_sample(self._ctx.me, SampleReply(self._topic, message.round))
+            elif self._view.informants.may_send(sender, message.origin):
+                self._ctx.send(message.origin, SampleReply(self._topic, message.round))
             return
         left = message.steps
         if self._ctx.config.defence.rates:  # no walk goes farther than this peer's own would
@@ -214,3 +267,5 @@ class Size:
         self._known = shared_size(self._known, found, run.repeats)
         self._at = self._ctx.now
         self._ctx.counters["size_estimates"] += 1
+        if not self._is_possible(self._known):  # the group has changed: what was seen says nothing
+            self._pairs = self._shared = 0

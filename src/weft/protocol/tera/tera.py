@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, Union
 from weft.documents.run import Proven, Run
 from weft.ids import GENERAL, Contact, OverlayId, PeerId, Topic
 from weft.protocol.context import Context, FarBehind, Handlers, LinkDown, LinkUp, Signals, Timers
+from weft.protocol.defence import Informants
 from weft.protocol.delivery import Delivery, note_parasite, note_received
 from weft.protocol.liveness import LinkList, Liveness
 from weft.protocol.membership import (
@@ -137,7 +138,7 @@ class Tera(Routing):
         self._announcer = Announcer(ctx)
         self._joins = Joins(ctx, delivery, multi_topic, general, self._lookup, self._announcer)
         self.topics = self._joins.by_topic
-        self._refusals = Refusals(ctx)
+        self._refusals = Refusals(ctx, general.informants)
         self._schedule = Schedule()
         self._cycle = 0
 
@@ -274,9 +275,10 @@ class Tera(Routing):
     def _on_payload(self, state: TopicState, sender: Contact, message: Payload) -> None:
         run = message.run
         note_received(self._ctx, "payloads_received", run)
-        judged = state.judge(run, sender)
+        straight = message.reach > 0 and state.is_straight(sender, run, message.reach)
+        judged = state.judge(run, sender, straight)
         waiting = self._waiting_for(sender, run, judged)
-        state.on_pushed(sender, run, judged, message.hops)
+        state.on_pushed(sender, run, judged, message.hops, straight)
         self._go_on_with(waiting)
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
@@ -536,8 +538,9 @@ class Schedule:
 class Refusals:
     """The answers of a peer that is not a member of a topic, or does not route by TERA."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, informants: Informants) -> None:
         self._ctx = ctx
+        self._informants = informants
         self._told: Quota[tuple[PeerId, Topic]] = Quota(1, _TOLD_MS)
 
     def handlers(self) -> Handlers:
@@ -579,8 +582,9 @@ class Refusals:
         self._ctx.send(sender, JoinReply(message.topic, False))
 
     def _on_lookup_walk(self, sender: Contact, message: LookupWalk) -> None:
-        if message.origin.peer != self._ctx.me.peer:
-            self._ctx.send(message.origin, LookupMiss(message.lookup, message.attempt))
+        origin = message.origin
+        if origin.peer != self._ctx.me.peer and self._informants.may_send(sender, origin):
+            self._ctx.send(origin, LookupMiss(message.lookup, message.attempt))
 
     def _on_route_event(self, sender: Contact, message: RouteEvent) -> None:
         run = message.run

@@ -22,7 +22,7 @@ from weft.ids import Contact, OverlayId, PeerId, Topic, peer_text
 from weft.protocol import recent
 from weft.protocol.context import Context
 from weft.protocol.defence import Answered, Informants, Silence
-from weft.protocol.delivery import Delivery, Taken, note_copy
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy
 from weft.protocol.membership import (
     MEMBERS_MAX,
     Cyclon,
@@ -153,7 +153,10 @@ class TopicState(TopicPart):
         if self._delivery.admit_own(self.recent, proven):
             if not delivered:
                 self._delivery.deliver(self.topic, proven.run, 0, None)
-            self._scheme.push(proven.run, 0, None)
+            if self.tree is not None and self._reaches_all(proven.run):
+                self.tree.push_straight(proven.run, None)
+            else:
+                self._scheme.push(proven.run, 0, None)
             if self.tree is not None and not self.tree.eager:
                 self._hand_over(proven.run)
 
@@ -163,18 +166,40 @@ class TopicState(TopicPart):
         for contact in self.view.sample(_HANDED_OVER):
             self._ctx.send(contact, RouteEvent(self.topic, run))
 
-    def judge(self, run: Run, sender: Contact) -> Judged:
+    def _reaches_all(self, run: Run) -> bool:
+        """Whether this publisher has a link to each member of a small topic, and some of them are
+        none of the tree's: then it pushes the run over all of them (`tree.py`)."""
+        linked = self.links.linked
+        if self.tree is None or not self.tree.lazy or run.sealed or run.parts:
+            return False
+        peers = self.view.peers
+        return len(peers) <= len(linked) and all(map(linked.__contains__, peers)) and self._is_small
+
+    def is_straight(self, sender: Contact, run: Run, reach: int) -> bool:
+        """Whether a run need not be passed on: its publisher pushes it itself, in a small topic,
+        over no fewer links than this member has."""
+        linked = self.links.linked
+        if self.tree is None or sender.peer != run.publisher or sender.peer not in linked:
+            return False
+        return len(linked) <= reach and self._is_small
+
+    def judge(self, run: Run, sender: Contact, straight: bool = False) -> Judged:
         """Whether a run that this member was sent is new and proven; nothing is noted of it."""
-        passed_on = self.tree is None or self.tree.passes_on(sender.peer)
+        passed_on = not straight and (self.tree is None or self.tree.passes_on(sender.peer))
         return self._delivery.judge(self.topic, self.recent, run, sender.peer, passed_on)
 
-    def _accept(self, run: Run, judged: Judged, hops: int, source: Contact | None) -> Taken:
+    def _accept(
+        self, run: Run, judged: Judged, hops: int, source: Contact | None, straight: bool = False
+    ) -> Taken:
         """Take a run in: deliver and pass it on if it is new. Returns what became of it."""
         taken = self._take_in(judged, hops, source)
         if taken is Taken.NEW:
             if source is not None and source.peer == run.publisher:
                 self._begin_tree(source.peer)
-            self._scheme.push(run, hops, source.peer if source is not None else None)
+            if straight and self.tree is not None and source is not None:
+                self.tree.push_straight(run, source.peer)
+            else:
+                self._scheme.push(run, hops, source.peer if source is not None else None)
             self._silence.note_event()
             if source is not None and isinstance(self._scheme, Spread):
                 self._scheme.note_gap(run, source)
@@ -188,7 +213,8 @@ class TopicState(TopicPart):
 
     def _take_in(self, judged: Judged, hops: int, source: Contact | None) -> Taken:
         sender = source.peer if source is not None else None
-        taken = self._delivery.take_judged(self.topic, self.recent, judged, hops, sender, source)
+        arrival = Arrival(self.topic, self.recent, hops, sender, source)
+        taken = self._delivery.take_judged(arrival, judged)
         if taken is Taken.NEW:
             self._quiet = False
         return taken
@@ -199,19 +225,22 @@ class TopicState(TopicPart):
         self._accept(run, judged, 1, self._delivery.source(sender))
         return self.recent.has_taken(run)
 
-    def on_pushed(self, sender: Contact, run: Run, judged: Judged, hops: int) -> None:
+    def on_pushed(
+        self, sender: Contact, run: Run, judged: Judged, hops: int, straight: bool = False
+    ) -> None:
         """A run came over a link, or a reference to one that is here already. Its sender believes
-        in a link over which the tree goes."""
+        in a link over which the tree goes, or pushes straight to all members."""
         if self.tree is not None and is_proven(judged) and sender.peer not in self.links.linked:
             self.links.adopt(sender)
-        taken = self._accept(run, judged, min(hops, HOPS_MAX - 1), sender)  # room for one more hop
+        hops = min(hops, HOPS_MAX - 1)  # room for one more
+        taken = self._accept(run, judged, hops, sender, straight)
         if taken is Taken.NEW:
             self._silence.hear(sender.peer)
             return
         self._hear_of(sender.peer, (run,))
         if taken in (Taken.COPY, Taken.OLD):
             note_copy(self._ctx, self.topic, run, sender.peer, hops)
-        if self.tree is not None:
+        if self.tree is not None and not straight:
             self.tree.on_no_news(sender, run, taken)
 
     def _hear_of(self, peer: PeerId, named: Iterable[Run | Span]) -> None:
@@ -359,7 +388,7 @@ class TopicState(TopicPart):
 
     def link_down(self, peer: PeerId) -> None:
         self._quiet = False
-        self._silence.forget(peer)
+        self._silence.on_link_down(peer)
         if self.tree is not None:
             self.tree.link_down(peer)
         self.maintain_links()
@@ -381,7 +410,7 @@ class TopicState(TopicPart):
 
     def on_doubt(self, peer: PeerId) -> None:
         """A peer may be gone: ask others for links where it was asked."""
-        self.links.doubt(peer)
+        self.links.on_doubt(peer)
         self.maintain_links()
 
     def lose(self, peer: PeerId, left: bool = False) -> None:
@@ -429,7 +458,9 @@ class TopicState(TopicPart):
 
     def on_hint(self, sender: Contact, message: Hint) -> None:
         """A third peer has heard of two overlays of this topic."""
-        if message.overlay != self.overlay:
+        if message.overlay == self.overlay:
+            return
+        if self.view.informants.may_send(sender, message.member):
             self._ctx.counters["partitions_found"] += 1
             self.exchange_with(message.member)
 
@@ -444,9 +475,11 @@ class TopicState(TopicPart):
         self.maintain_links()
 
     def on_shuffle_reply(self, sender: Contact, message: ShuffleReply) -> None:
+        before = tuple(self.view.peers)
         if not message.member:
             self.lose(sender.peer, left=True)
         elif self.view.on_reply(sender, message):
+            self.size.compare(before, message.descriptors)
             self.meet(message.news)
             if message.news.recent != self.recent.fingerprint():
                 self._quiet = False  # its offer is on the way; if that is lost, ask again soon

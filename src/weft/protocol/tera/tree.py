@@ -53,7 +53,12 @@ brought the latest wave first does not become lazy, whatever its other end says.
 
 Deviation: no optimisation by hop counts, which trades duplicates for depth; announcements name runs
 of numbers and are gathered for a short while. In a topic so small that all members are linked to
-each other, the tree begins as a star around the first publisher (`begin_as_star`).
+each other, the tree begins as a star around the first publisher (`begin_as_star`), and other
+publishers that are linked to all push *straight*: over eager and lazy links, saying over how many.
+A member with no more links than that passes the run on to nobody, and only announces it. So all
+members are one hop away, for one copy each. Such runs leave the tree as it is, and what got lost of
+them is asked for on the side. Stored events go over the tree, since a member that reads the past
+has told its feed alone that it wants no pushes; so do those of several topics.
 
 Members of a topic may choose another scheme than the tree (`protocol/spread.py`).
 
@@ -78,9 +83,9 @@ from weft.protocol.multi_topic import MultiTopic
 from weft.protocol.recent import IHave, Recent, Want
 from weft.protocol.seam import Millis
 from weft.protocol.spread import MISSING
-from weft.protocol.tera.announcements import Announcer, Gathered
-from weft.protocol.tera.questions import EventKey, LifeKey, Overdue, Passed, Questions
-from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements
+from weft.protocol.tera.announcements import Announcer, Gathered, Gathering, LifeKey
+from weft.protocol.tera.questions import EventKey, Feeds, Overdue, Passed, Questions
+from weft.protocol.wire import LIST_MAX, Message, Payload, Span, Spans, Statements, span_of
 from weft.rules import tree as rules
 from weft.rules.draw import stream_of
 from weft.rules.stretches import Stretch
@@ -121,8 +126,8 @@ _REATTACH = stream_of("tree.reattach")
 _AWAITED_MAX = 1_024
 """guess: publishers whose announced events are waited for; the events of others are left to the
 repair of view exchanges."""
-_FEEDS_MAX = 4_096
-"""guess: publishers whose feed is known; as many as are remembered at all."""
+_KNOWN_MAX = 4_096
+"""guess: publishers of which it is known since when; as many as are remembered at all."""
 _SILENT_PATIENCE = 4
 """guess: for how many times its patience a member waits for a feed that it asked about an event and
 that sends nothing. On a busy machine a process waits longer for its turn than an event takes."""
@@ -138,20 +143,8 @@ _ASKS_MAX = 8
 """guess: how often an event is asked for, of one announcer after the other; then it is left to the
 repair of view exchanges."""
 
-_Runs: TypeAlias = dict[LifeKey, list[list[int]]]
-"""First and last numbers of runs of events."""
 _Asked: TypeAlias = dict[PeerId, tuple[Contact, list[Span]]]
 """Announcers, and the events that each is asked for."""
-
-
-class _Feed(Struct):
-    """The link over which one publisher's events come, in order."""
-
-    peer: PeerId
-    first: int  # number that came over it
-    last: int
-    lag: Millis  # the least time between an event's date there and its arrival here
-    behind: Millis | None = None  # when another member first offered a later event
 
 
 class _Awaited(Struct):
@@ -222,16 +215,16 @@ class Tree:
         self._shaper: PeerId | None = None  # the publisher whose waves shape the tree
         self._shaper_heard: Millis = 0
         self._pushed_ms: Millis = 0  # when an event was last pushed
-        self._known: BoundedDict[PeerId, Millis] = BoundedDict(_FEEDS_MAX)  # publishers, since when
+        self._known: BoundedDict[PeerId, Millis] = BoundedDict(_KNOWN_MAX)  # publishers, since when
         self._first_ms: Millis | None = None  # when the topic's first event came here
         self._wave: EventKey | None = None  # the latest one
         self._parent: PeerId | None = None  # the neighbour that brought the wave first
         self._orphan = False  # the wave came, but over no link yet
-        self._announce: _Runs = {}  # gathered for lazy links
-        self._announce_all: _Runs = {}  # gathered for all links
-        self._feeds: BoundedDict[LifeKey, _Feed] = BoundedDict(_FEEDS_MAX)
+        self._announce = Gathering()  # for lazy links
+        self._announce_all = Gathering()  # for all links
+        self._feeds = Feeds()
         self._awaited: dict[LifeKey, _Awaited] = {}
-        self._questions = Questions(ctx, topic, recent, self.eager, self.lazy, self._feed_of)
+        self._questions = Questions(ctx, topic, recent, self.eager, self.lazy, self._feeds)
         self._patience_ms = ctx.config.dissemination.graft_timeout_ms
         self._missing_timer: tuple[int, Millis] | None = None  # its serial, and when it is due
         # Links that were silent when they were asked, and since when.
@@ -255,8 +248,8 @@ class Tree:
         if source is not None and source in self.lazy:
             self._take_back(source)
         key = run.publisher, run.incarnation
-        if source is not None:
-            self._note_feed(key, run, source)
+        if source is not None and self._is_linked(source):
+            self._feeds.note(run, source, self._ctx.now)
         if self._awaited:
             self._note_arrival(run, source)
         if self._questions:
@@ -270,6 +263,34 @@ class Tree:
                     send(contact, message)
         if self.lazy or self._readers:
             self._announce_later(run, self._announce)
+
+    def push_straight(self, run: Run, source: PeerId | None) -> None:
+        """A run of a small topic that its publisher, here or at the other end of a link, pushes to
+        all members itself. It leaves the tree as it is, unless it is the first one."""
+        self._pushed_ms = self._ctx.now
+        self._note_known(run.publisher)
+        if source is None:
+            message = Payload(self._topic, run, 1, len(self.eager) + len(self.lazy))
+            for links in (self.eager, self.lazy):
+                for contact in links.values():
+                    self._ctx.send(contact, message)
+            return
+        if self.is_untried:
+            self._note_shaper(run.publisher)
+            self._note_wave(run, source, True)
+        key = run.publisher, run.incarnation
+        gap = Span(*key, self._feeds.last(key) + 1, run.first - 1)
+        shows_loss = self._feeds.is_straight(key) and gap.first <= gap.last
+        self._feeds.note(run, source, self._ctx.now, straight=True)
+        if self._awaited:
+            self._note_arrival(run, source)
+        link = self.eager.get(source) or self.lazy.get(source)
+        if shows_loss and link is not None:  # perhaps lost to all members: none announces it
+            self.on_ihave(link, IHave(self._topic, [gap]))
+        self._answer(run)
+        # A link of the tree between two others brings no copy, so what got lost is announced there.
+        beyond = self.passes_on(source)
+        self._announce_later(run, self._announce_all if beyond else self._announce)
 
     def passes_on(self, source: PeerId) -> bool:
         """Whether an event that comes over this link goes on to another member."""
@@ -301,15 +322,19 @@ class Tree:
     def push_repaired(self, run: Run, repairer: PeerId) -> None:
         """Most members have a repaired run already, and a push would tear the tree: announce
         it on all links instead. Neighbours that have asked about it are pushed to."""
-        key = run.publisher, run.incarnation
         if self._awaited:
             self._note_arrival(run, repairer)
-        if self._questions:
-            message = Payload(self._topic, run, 1)
-            for peer in self._questions.take(key, run.first, run.last):
-                self._ctx.send(self.eager[peer], message)
+        self._answer(run)
         if self.eager or self.lazy:
             self._announce_later(run, self._announce_all)
+
+    def _answer(self, run: Run) -> None:
+        """Push a run that goes on to nobody else to the neighbours that have asked about it."""
+        key = run.publisher, run.incarnation
+        waiting = self._questions.take(key, run.first, run.last) if self._questions else ()
+        for held in self._recent.fetch([span_of(run)], LIST_MAX) if waiting else ():
+            for peer in waiting:
+                self._ctx.send(self.eager[peer], Payload(self._topic, held.run, held.hops + 1))
 
     def on_no_news(self, sender: Contact, run: Run, taken: Taken) -> None:
         """A run came over a link and was not taken. After a refusal nothing more is awaited of that
@@ -389,9 +414,7 @@ class Tree:
                 awaited.announcers[sender.peer] = sender
                 promised = awaited.promised.setdefault(sender.peer, deque(maxlen=_PROMISES_MAX))
                 promised.append((span.first, span.last))
-            feed = self._feeds.get(key)
-            if feed is not None and feed.peer == sender.peer and span.last > feed.last:
-                del self._feeds[key]  # its other end announces, so it does not push
+            self._feeds.end(key, sender.peer, span.last)  # its other end announces: pushes nothing
             self._ask_for_losses(key, awaited)
         if soonest is not None:
             self._arm_missing(soonest)
@@ -402,11 +425,9 @@ class Tree:
 
     def take_announcements(self) -> Iterator[Gathered]:
         """The events gathered so far, which are announced now, and to whose links."""
-        lazy, everyone = self._announce, self._announce_all
-        self._announce, self._announce_all = {}, {}
         readers = [self.eager[peer] for peer in self._readers]
-        yield _spans(lazy), [*self.lazy.values(), *readers]
-        yield _spans(everyone), [*self.eager.values(), *self.lazy.values()]
+        yield self._announce.take(), [*self.lazy.values(), *readers]
+        yield self._announce_all.take(), [*self.eager.values(), *self.lazy.values()]
 
     def on_missing_timer(self, serial: int) -> None:
         """Ask for announced events that did not come, each from its next announcer."""
@@ -425,7 +446,7 @@ class Tree:
                 continue
             if awaited.asked == _ASKS_MAX // 2:  # neighbours that wait for this may do better
                 self._questions.deny((*key, awaited.first))
-            fate = self._fate(key, spans[0].first)
+            fate = self._feeds.fate(key, spans[0].first)
             if fate is not rules.Fate.LOST and self._waits_for_tree(key, awaited):
                 continue
             awaited.due = ctx.now + self._retry_ms(awaited)
@@ -447,9 +468,8 @@ class Tree:
         found = self._questions.on_passed(sender.peer, message)
         for span in message.spans:
             key = span.publisher, span.incarnation
-            feed = self._feeds.get(key)
-            if feed is not None and feed.peer == sender.peer and feed.last < span.first:
-                del self._feeds[key]
+            if not self._feeds.is_straight(key):  # the publisher brings its next ones all the same
+                self._feeds.end(key, sender.peer, span.first)
         self._mend(found)
 
     def _mend(self, events: list[EventKey]) -> None:
@@ -528,7 +548,7 @@ class Tree:
         was_fed = self.eager.pop(peer, None) is not None
         self.lazy.pop(peer, None)
         found = self._questions.link_gone(peer, broken=True)
-        self._end_feeds(peer)
+        self._feeds.move(peer, None)
         for links in (self._pruned, self._prune_sent, self._doubted):
             links.pop(peer, None)
         for some in (self._told_behind, self._resuming, self._readers):
@@ -567,7 +587,9 @@ class Tree:
             self.lazy[peer] = contact
             self._readers.pop(peer, None)
             self._pruned[peer] = self._ctx.now
-            self._move_feeds(peer)
+            # The link closed a cycle with the one to the parent, which brings its events now.
+            fed = self._parent != peer and self._parent in self.eager
+            self._feeds.move(peer, self._parent if fed else None)
             if self._questions:
                 self._mend(self._questions.link_gone(peer, broken=False))
 
@@ -590,14 +612,18 @@ class Tree:
     def _note_shaper(self, publisher: PeerId) -> None:
         """Of the publishers heard of lately, the one with the smallest id is the shaper."""
         now, quiet_ms = self._ctx.now, self._ctx.config.dissemination.shaper_quiet_ms
-        if publisher not in self._known:
-            self._first_ms = now if self._first_ms is None else self._first_ms
-            self._known[publisher] = now
+        self._note_known(publisher)
         if rules.shapes_tree(self._shaper, self._shaper_heard, publisher, now, quiet_ms):
             known_ms, topic_ms = now - self._known[publisher], now - (self._first_ms or 0)
             if publisher == self._shaper or rules.may_shape(known_ms, topic_ms):
                 self._shaper = publisher
                 self._shaper_heard = now
+
+    def _note_known(self, publisher: PeerId) -> None:
+        if publisher not in self._known:
+            now = self._ctx.now
+            self._first_ms = now if self._first_ms is None else self._first_ms
+            self._known[publisher] = now
 
     def _note_wave(self, run: Run, source: PeerId | None, was_shaper: bool) -> None:
         """If this run shapes the tree, the link that brought it is in the tree. `was_shaper`: its
@@ -622,35 +648,11 @@ class Tree:
 
     # --- announcements ----------------------------------------------------------------------------
 
-    def _announce_later(self, run: Run, where: _Runs) -> None:
-        runs = where.setdefault((run.publisher, run.incarnation), [])
-        if runs and runs[-1][1] + 1 == run.first:
-            runs[-1][1] = run.last
-        else:
-            runs.append([run.first, run.last])
+    def _announce_later(self, run: Run, where: Gathering) -> None:
+        where.add(run)
         self._announcer.soon(self._topic, run.first == 1)
 
     # --- what is waited for -----------------------------------------------------------------------
-
-    def _note_feed(self, key: LifeKey, run: Run, source: PeerId) -> None:
-        """A new run came over this link."""
-        feed, lag = self._feeds.get(key), self._ctx.now - run.published_ms
-        if feed is not None and lag > feed.lag:
-            lag = feed.lag
-        if feed is not None and feed.peer == source and run.first > feed.last:
-            feed.last, feed.lag, feed.behind = run.last, lag, None
-        elif self._is_linked(source):
-            self._feeds.renew(key, _Feed(source, run.first, run.last, lag))
-
-    def _move_feeds(self, peer: PeerId) -> None:
-        """This link was pruned, so it closed a cycle with the link to the parent: from now on the
-        parent brings the events that came over it."""
-        if self._parent is None or self._parent == peer or self._parent not in self.eager:
-            self._end_feeds(peer)
-            return
-        for feed in self._feeds.values():
-            if feed.peer == peer:
-                feed.peer, feed.first = self._parent, feed.last + 1
 
     def may_be_queued(self, span: Span) -> bool:
         """Whether events that another member offers are likely to come over the tree, too: then the
@@ -658,24 +660,13 @@ class Tree:
         events but not these is believed for a while only."""
         if self._told_behind:
             return True  # pages bring them
-        feed = self._feeds.get((span.publisher, span.incarnation))
-        if feed is None or rules.fate(span.first, feed.first, feed.last) is not rules.Fate.QUEUED:
+        key, now = (span.publisher, span.incarnation), self._ctx.now
+        feed = self._feeds.peer(key)
+        if feed is None or self._feeds.fate(key, span.first) is not rules.Fate.QUEUED:
             return False
-        now = self._ctx.now
-        if feed.behind is None:
-            feed.behind = now
-        heard = self._silence.heard_at(feed.peer) or 0
+        heard = self._silence.heard_at(feed) or 0
         spoke = now - heard < _SILENT_PATIENCE * self._patience_ms
-        return spoke and now - feed.behind < _OFFERS_PATIENCE_MS
-
-    def _end_feeds(self, peer: PeerId) -> None:
-        """No more events come over this link."""
-        for key in [key for key, feed in self._feeds.items() if feed.peer == peer]:
-            del self._feeds[key]
-
-    def _feed_of(self, key: LifeKey) -> PeerId | None:
-        feed = self._feeds.get(key)
-        return feed.peer if feed is not None else None
+        return spoke and now - self._feeds.behind_since(key, now) < _OFFERS_PATIENCE_MS
 
     def _waits_for_tree(self, key: LifeKey, awaited: _Awaited) -> bool:
         """Whether to wait on for events that may be queued on the tree.
@@ -701,7 +692,7 @@ class Tree:
         patience_ms = _SILENT_PATIENCE * self._patience_ms
         due = max((self._heard_ms(peer, awaited) for peer in links), default=now - patience_ms)
         due += patience_ms
-        feed = self._feed_of(key)
+        feed = self._feeds.peer(key)
         if due <= now and feed in links and not self._is_doubted(feed):
             self._doubt(feed)
             self._fetch(event, awaited)
@@ -720,7 +711,7 @@ class Tree:
         return since is not None and (self._silence.heard_at(link) or 0) <= since
 
     def _is_feed_doubted(self, key: LifeKey) -> bool:
-        feed = self._feed_of(key)
+        feed = self._feeds.peer(key)
         return feed is not None and self._is_doubted(feed)
 
     def _doubt(self, link: PeerId) -> None:
@@ -729,7 +720,7 @@ class Tree:
         now = self._ctx.now
         self._doubted[link] = now
         for key, awaited in self._awaited.items():
-            if not awaited.asked and self._feed_of(key) == link:
+            if not awaited.asked and self._feeds.peer(key) == link:
                 awaited.due = now
 
     def _fetch(self, event: EventKey, awaited: _Awaited) -> None:
@@ -772,7 +763,8 @@ class Tree:
         where it may, since an announcement that was false names many publishers. Only one link is
         grafted for these events, which may be queued there, too; others send them on the side."""
         contact = self._next_announcer(awaited)
-        if awaited.asked > 1 and awaited.grafted and contact.peer in self.lazy:
+        grafted = awaited.asked > 1 and awaited.grafted and contact.peer in self.lazy
+        if grafted or self._feeds.is_straight((spans[0].publisher, spans[0].incarnation)):
             self._ctx.send(contact, Want(self._topic, spans))
             return
         if contact.peer in self.lazy:
@@ -804,7 +796,7 @@ class Tree:
     def part_with(self, peer: PeerId) -> None:
         """A link is given up, though it may be whole. Which other link can bring its events is not
         known, so all push until the next wave shows which of them close cycles."""
-        if any(feed.peer == peer for feed in self._feeds.values()):
+        if self._feeds.has(peer):
             for contact in [one for other, one in self.lazy.items() if other != peer]:
                 self._graft(contact, [])
 
@@ -832,7 +824,7 @@ class Tree:
         spans = self._lacking(key, awaited)
         if not spans:
             del self._awaited[key]
-        elif self._fate(key, spans[0].first) is rules.Fate.QUEUED:
+        elif self._feeds.fate(key, spans[0].first) is rules.Fate.QUEUED:
             awaited.due = self._ctx.now + self._patience_ms
         else:
             self._ask_for_losses(key, awaited)
@@ -840,8 +832,8 @@ class Tree:
     def _published_ms(self, run: Run) -> Millis:
         """When a run was published by this peer's clock, as near as its feed tells. If it was asked
         for before that, its announcer lied, and the tree is not slow."""
-        feed = self._feeds.get((run.publisher, run.incarnation))
-        return run.published_ms + feed.lag if feed is not None else self._ctx.now
+        lag = self._feeds.lag((run.publisher, run.incarnation))
+        return run.published_ms + lag if lag is not None else self._ctx.now
 
     def _undo_grafts(self, awaited: _Awaited) -> None:
         """The tree brought what an announcer was asked for: it is whole without that link."""
@@ -854,23 +846,17 @@ class Tree:
 
     def _ask_for_losses(self, key: LifeKey, awaited: _Awaited) -> None:
         """Ask at once for what its feed has passed over."""
-        feed = self._feeds.get(key)
-        if feed is None or feed.last <= awaited.lost:
+        passed = self._feeds.last(key)
+        if passed <= awaited.lost:
             return
         spans = self._lacking(key, awaited)
-        lost = [one for one in spans if self._fate(key, one.first) is rules.Fate.LOST]
+        lost = [one for one in spans if self._feeds.fate(key, one.first) is rules.Fate.LOST]
         if lost:
             contact = list(awaited.announcers.values())[-1]
             self._ctx.counters["losses_asked"] += 1
             self._ctx.send(contact, Want(self._topic, lost))
-            awaited.lost = feed.last
+            awaited.lost = passed
             awaited.due = self._ctx.now + self._patience_ms
-
-    def _fate(self, key: LifeKey, number: int) -> rules.Fate:
-        feed = self._feeds.get(key)
-        if feed is None:
-            return rules.Fate.UNKNOWN
-        return rules.fate(number, feed.first, feed.last)
 
     def _lacking(self, key: LifeKey, awaited: _Awaited) -> list[Span]:
         """The lowest of the announced numbers that have not come."""
@@ -888,10 +874,6 @@ class Tree:
     def _trace(self, kind: str, peer: PeerId) -> None:
         if self._ctx.tracing:
             self._ctx.trace(kind, {"peerID": self._ctx.name(peer), "topic": self._topic})
-
-
-def _spans(announced: _Runs) -> list[Span]:
-    return [Span(*key, *run) for key, runs in announced.items() for run in runs]
 
 
 def _key(run: Run) -> EventKey:

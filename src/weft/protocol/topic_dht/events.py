@@ -59,7 +59,7 @@ from weft.ids import Contact, PeerId, Topic, WirePeerId, WireTopic
 from weft.protocol import recent
 from weft.protocol.context import Context, Late, LinkDown, LinkUp
 from weft.protocol.defence import Answered
-from weft.protocol.delivery import Delivery, Taken, note_copy, note_parasite, note_received
+from weft.protocol.delivery import Arrival, Delivery, Taken, note_copy, note_parasite, note_received
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry
 from weft.protocol.publication import RouteCheck, RouteEvent, RouteResult, answer_check
@@ -485,9 +485,8 @@ class Events(Layer):
         return taken
 
     def _judge(self, member: Membership, run: Run, hops: int, sender: Contact) -> Taken:
-        taken = self._delivery.take_in(
-            member.topic, member.recent, run, hops, sender.peer, sender, member.subscribed
-        )
+        arrival = Arrival(member.topic, member.recent, hops, sender.peer, sender, member.subscribed)
+        taken = self._delivery.take_in(arrival, run)
         if taken is Taken.NEW:
             member.note_source(run, sender.peer)
         return taken

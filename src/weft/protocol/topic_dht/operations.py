@@ -427,7 +427,7 @@ class Initiator(Layer):
                 self.step_down(role, heirs, partial(self.end, role, serial))
                 return
             heir = forwarder.pick_child(rules.heir)
-            role.pass_on()
+            role.on_heir_picked()
             self._send(heir.contact, Invite(role.topic, REPLACE))
             self._later(role)
 

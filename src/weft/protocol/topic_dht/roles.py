@@ -11,7 +11,7 @@ them and call their transitions; this module alone writes them:
 | transition | called in, and when |
 | --- | --- |
 | `Roles.want`, `unwant`, `drop` | `operations`: the user subscribes, unsubscribes, the role ends |
-| `Role.begin`, `end`, `pass_on` | `operations`: an own operation is under way, over, another's |
+| `Role.begin`, `end`, `on_heir_picked` | `operations`: an own one is under way, over, another's |
 | `Roles.take_location`, `give_location` | `operations`: the peer starts and stops forwarding |
 | `Role.become_child`, `orphan` | `operations`, `upkeep`: it has a parent, or none any more |
 | `Role.lock_for`, `unlock` | `operations`: another peer's operation begins, ends |
@@ -48,7 +48,7 @@ from weft.bounded import BoundedDict
 from weft.ids import GENERAL, Contact, PeerId, Topic, WireTopic
 from weft.protocol.kademlia.kademlia import Kademlia
 from weft.protocol.kademlia.table import Entry, Place, Space
-from weft.protocol.rooms import CONTACTS_MAX, TopicDht
+from weft.protocol.rooms import CONTACTS_MAX, TopicDhtSettings
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules import prefix
@@ -467,7 +467,7 @@ class Role(Struct):
         acks, self.acks = self.acks, []
         return acks
 
-    def pass_on(self) -> None:
+    def on_heir_picked(self) -> None:
         """Another peer's operation is to do now what this peer's own was begun for."""
         self.operation = 0
 
@@ -612,7 +612,7 @@ class Role(Struct):
 class Roles:
     """All topics of one peer, and where it lies in each."""
 
-    def __init__(self, me: Contact, dht: Kademlia, config: TopicDht) -> None:
+    def __init__(self, me: Contact, dht: Kademlia, config: TopicDhtSettings) -> None:
         self.me = me
         self.by_topic: dict[Topic, Role] = {}
         self._dht = dht

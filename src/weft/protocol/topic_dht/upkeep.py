@@ -116,6 +116,10 @@ NAMED_MAX = 8
 """guess: children that one peer may name to this one in a period; a router names those that asked
 it just then."""
 
+ROUTED_MAX = 2
+"""guess: lookups made for one child of a topic in a period; a child asks once in its own period,
+which may begin at another time."""
+
 CLAIMED_MAX = 2
 """guess: lookups in a period because a forwarder says unasked that it is the parent; one is needed
 where another forwarder has become the closest."""
@@ -130,6 +134,7 @@ class Stabilisation(Layer):
         super().__init__(ctx, dht, roles, lookup)
         self._initiator = initiator
         self._named: Quota[PeerId] = Quota(NAMED_MAX, self._config.period_ms)
+        self._routed: Quota[tuple[Topic, PeerId]] = Quota(ROUTED_MAX, self._config.period_ms)
         self._claimed: Quota[Topic] = Quota(CLAIMED_MAX, self._config.period_ms)
 
     # --- every period, and when a parent is lost --------------------------------------------------
@@ -167,7 +172,8 @@ class Stabilisation(Layer):
 
     def on_route_parent(self, sender: Contact, message: RouteParent) -> None:
         forwarder = self._roles.forwarding(message.topic)
-        if forwarder is None:
+        key = message.topic, sender.peer
+        if forwarder is None or not self._routed.takes(key, self._ctx.now):
             return
         target = location(message.topic, sender.peer)
         own = forwarder.place.table.own

@@ -42,6 +42,7 @@ def check_complete(
     receipts: bool = False,
     liars: int = 0,
     captured: Collection[Topic] = (),
+    cuts: Collection[tuple[int, int]] = (),
 ) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
@@ -52,15 +53,20 @@ def check_complete(
     With `receipts`, for runs with hostile peers, it is also required of an event whose publisher
     lives and was told by another peer that it is delivered. (A member that publishes is told by
     itself, at once: it counts as a holder, as above.) A receipt counts for nothing if the `liars`
-    are so many that they may be all peers that a publisher asks, and more than the topic's members.
-    Nothing is required in topics that hostile peers have `captured`.
+    are so many that they may be all peers that a publisher asks, and more than the topic's members;
+    and during one of the `cuts`, from one time to another, if it was true and all members that got
+    the event have left since: they may have been all members on their side. Nothing is required in
+    topics that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
     lasting = record.lasting_stays()
     known = _known_events(record, deliveries, lasting)
     if receipts:
         for key, told in _receipts(record):
-            if not _outnumbered(record, key[0], told.published_ms, liars):
+            # What somebody got that still holds it is known already.
+            at_ms, was_true = told.published_ms, bool(deliveries.get(key))
+            left = was_true and any(start <= at_ms <= end for start, end in cuts)
+            if not left and not _outnumbered(record, key[0], at_ms, liars):
                 known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
