@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frames import frame
+from weft.lab.defect import planted
 from weft.lab.experiments import references
 from weft.lab.ground import Basis
 from weft.lab.verdict import measures_of
@@ -72,3 +73,11 @@ def test_bounds_that_are_ours_say_so() -> None:
     flooding = replace(references.ENTRY).tolerances[f"{references.FLOODING}: {gap}"]
     assert references.ASKED[references.FLOODING]["gap"] == ("at most", 0.02)
     assert "2026-11-19" in flooding.why
+
+
+def test_a_peer_that_drops_no_link_is_beyond_the_figure_of_spidercast() -> None:
+    point = {"system": references.SPIDERCAST, "peers": 60}
+    kept = [d for d in references.DEFECTS if d.where(point) and "drops no link" in d.name]
+    with planted(kept[0]):
+        found = references.run(point, 1)
+    assert found["figure"] / found["wanted"] > 0.55

@@ -292,6 +292,11 @@ def two(links: int) -> int:
     return 2
 
 
+def never_too_many(surplus: int) -> int:
+    """A planted defect: links are kept, however many more than needed they are."""
+    return 1_000
+
+
 DEFECTS = (
     Defect("a peer in five gets no event", {ARRIVE: deaf}),
     Defect("an event in three is sent twice", sent_also("Payload", to=again, one_in=3)),
@@ -310,6 +315,11 @@ DEFECTS = (
         "GossipSub's meshes are filled up to two links",
         {"weft.references.gossipsub:D": two, "weft.references.gossipsub:D_LO": two},
         where=lambda params: params["system"] == GOSSIPSUB,
+    ),
+    Defect(
+        "SpiderCast drops no link that none of its topics needs",
+        {"weft.references.spidercast:SURPLUS": never_too_many},
+        where=lambda params: params["system"] == SPIDERCAST,
     ),
 )
 
