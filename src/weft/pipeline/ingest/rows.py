@@ -13,10 +13,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -417,8 +417,9 @@ class JsonLines(records.Lines):
         """Whether an object has one of these fields more than once: Spark takes the last. A field
         of an object in it may have the same name; so the names are looked at, of the few lines
         where one stands twice."""
-        said = "|".join(re.escape(json.dumps(field, ensure_ascii=False)) for field in fields)
-        stands_twice = F.col("value").rlike(rf"(?s)({said})\s*:.*\1\s*:")
+        quoted = (json.dumps(field, ensure_ascii=False) for field in fields)
+        before = (F.substring_index("value", each, 2) != F.col("value") for each in quoted)
+        stands_twice = reduce(Column.__or__, before)
         names = F.map_keys(F.from_json("value", MapType(TEXT, TEXT)))
         own = F.filter(names, lambda name: name.isin(*fields))
         return stands_twice & (F.size(own) > F.size(F.array_distinct(own)))
