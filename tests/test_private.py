@@ -75,6 +75,20 @@ def test_a_draft_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("target", b"before")]
 
 
+def test_a_device_is_written_to_and_a_pipe_refused(tmp_path: Path) -> None:
+    """A program of root's that writes to /dev/null must not put a file in its place."""
+    before = Path(os.devnull).stat()
+    with private.draft_of(Path(os.devnull), replace=True) as file:
+        file.write(b"nothing")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+    assert Path(os.devnull).stat().st_ino == before.st_ino
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError), private.draft_of(pipe, replace=True):
+        pass
+    assert pipe.is_fifo()
+
+
 def test_what_its_owner_may_not_write_stays_so_unless_it_must_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

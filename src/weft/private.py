@@ -63,7 +63,16 @@ def draft_of(path: Path, *, replace: bool, mode: int = _FILE) -> Iterator[Binary
     """A file to write that appears under its name once all is written, and not at all if that
     fails; `FileExistsError` if it is there and not to be replaced. Until then it lies beside, under
     a name that nobody can guess: a link that another user puts there is not followed. Of a `mode`
-    that lets others read, the umask takes away what it does of any file."""
+    that lets others read, the umask takes away what it does of any file.
+
+    What is no file is not replaced: a device takes what is written (`/dev/null`, or a terminal); a
+    pipe or a socket is refused, since another user may have put it there to read."""
+    if replace and path.exists() and not path.is_file() and not path.is_dir():
+        if not path.is_char_device():
+            raise FileExistsError(f"{path} is no file")
+        with path.open("wb") as device:
+            yield device
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
