@@ -192,5 +192,5 @@ def test_a_message_to_several_peers_is_encoded_once() -> None:
     assert encoder.frame(Ping(1, 3)) == codec.encode(Ping(1, 3))
     assert encoder.frame(message) == codec.encode(message)
     frame = encoder.frame(message)
-    encoder.forget()
+    encoder.on_sent()
     assert encoder.frame(message) == frame
