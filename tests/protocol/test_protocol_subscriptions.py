@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol_kit import T, answers, contact, proven_run
 from weft.ids import Topic
 from weft.protocol.config import Config
@@ -89,15 +91,19 @@ def test_postponed_parts_come_back_once_and_only_if_they_are_wanted() -> None:
     assert topics.resume() == [] and not topics.is_postponed(T)
 
 
-def test_what_was_seen_is_remembered_where_a_topic_is_given_up() -> None:
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_a_subscriber_saw_is_remembered_and_what_a_server_saw_is_not(wanted: bool) -> None:
+    """A server that comes back gets the events once more, to pass them on."""
     _, topics = fresh()
     proven = proven_run(2, 1)
     seen = proven.run
-    part = topics.open(T)
+    part = topics.subscribe(1, T) if wanted else topics.open(T)
+    assert part is not None
     part.recent.admit(proven, 1, 0, 0)
+    topics.unsubscribe(2, T)
     topics.give_up(part)
     assert topics.get(T) is None
     again = topics.open(T)
-    assert again is not part and again.recent.has_seen(seen)
+    assert again is not part and again.recent.has_seen(seen) is wanted
     topics.forget(again)
     assert not topics.open(T).recent.has_seen(seen)

@@ -448,3 +448,15 @@ def test_what_is_published_below_hostile_roots_comes_to_members_below_others(
     lacked it: the publisher looks for them."""
     result = run(ScenarioSettings(*seed, routing="pulsarcast", calm=calm, hostile=30))
     assert result.violations == [], result.settings.command()
+
+
+def test_a_root_that_comes_back_gets_what_it_had_before_to_pass_it_on() -> None:
+    """It knew that it had seen an event, and held it no more: so neither side of it spoke of it."""
+    settings = ScenarioSettings(
+        19_647_370_451_383,
+        *(32, 38, 155, None, "pulsarcast"),
+        hierarchy=True,
+        without=("distance", "stalls", "slow", "clocks", "churn"),
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

@@ -2,8 +2,8 @@
 
 A routing holds a *part* in each of its topics: a branch of a tree, a place in an overlay. A part
 may outlive the subscription, or exist without one, where the peer serves others in the topic. Which
-events were seen is kept with the part, and for a while after it is given up, so that a peer that
-subscribes again is not handed the same events again.
+events were seen is kept with the part, and for a while after a subscriber's is given up, so that a
+peer that subscribes again is not handed the same events again.
 
 Each `Subscribe` and `Unsubscribe` is answered once. A subscription is answered when the routing
 says what came of it; further ones to the same topic wait for that answer, too (`is_entering`), and
@@ -29,17 +29,18 @@ from weft.rules.multicast import tree_key
 class TopicPart:
     """One peer's part in one topic; routings add what they need."""
 
-    __slots__ = ("recent", "subscribed", "tokens", "topic")
+    __slots__ = ("recent", "subscribed", "tokens", "topic", "was_subscribed")
 
     def __init__(self, topic: Topic, recent: Recent) -> None:
         self.topic = topic
         self.recent = recent
         self.subscribed = False
+        self.was_subscribed = False  # ever
         self.tokens: list[int] = []  # subscriptions to be answered
 
     def enter(self) -> None:
         """This peer subscribes."""
-        self.subscribed = True
+        self.subscribed = self.was_subscribed = True
 
 
 P = TypeVar("P", bound=TopicPart)
@@ -75,9 +76,13 @@ class Subscriptions(Generic[P]):
         return self._by_key.get(key)
 
     def give_up(self, part: P) -> None:
-        """The routing has left the topic: remember for a while what was seen in it."""
+        """The routing has left the topic: remember for a while what was handed out in it. A part
+        that served others alone leaves nothing behind. If it comes back, it gets the events from
+        its neighbours, to pass them on; as one that has seen them and holds none it would only say
+        that it lacks nothing."""
         self.forget(part)
-        self._past.remember(part.topic, part.recent, self._ctx.now)
+        if part.was_subscribed:
+            self._past.remember(part.topic, part.recent, self._ctx.now)
 
     def forget(self, part: P) -> None:
         """There is no part in the topic any more, and nothing is remembered of it."""
