@@ -38,7 +38,9 @@ _ARCHIVE_MAGIC = 0xF00BABA8.to_bytes(4, "little")
 """What an archive that was written at the end of a Java process begins with."""
 
 _WRAPPER = """#!/bin/sh
-# Hands over to a Java that lacks a module, without the flag that asks for it.
+# Hands over to a Java ({release}) that lacks a module, without the flag that asks for it, and with
+# the archive of its own classes.
+classes="${{0%/bin/*}}/{base}"
 for argument; do
     shift
     case $argument in
@@ -46,8 +48,11 @@ for argument; do
         *) set -- "$@" "$argument" ;;
     esac
 done
+[ -f "$classes" ] && set -- -XX:SharedArchiveFile="$classes" "$@"
 exec {java} "$@"
 """
+_BASE = "base.jsa"
+_BASE_SECONDS = 60
 
 
 class NoJava(WeftError):
@@ -118,8 +123,17 @@ def _packaged_home(cache: Path) -> Path:
 
 
 def wrapped_home(runtime: Path, cache: Path) -> Path:
-    """A Java home that is `runtime` except for a `java` that drops the flag."""
-    script = _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")), module=MISSING_MODULE)
+    """A Java home that is `runtime` except for a `java` that drops the flag, and has the archive of
+    its own classes."""
+    java, release = runtime / "bin" / "java", b""
+    if (runtime / "release").exists():
+        release = (runtime / "release").read_bytes()
+    script = _WRAPPER.format(
+        java=shlex.quote(str(java)),
+        module=MISSING_MODULE,
+        base=_BASE,
+        release=hashlib.sha256(release).hexdigest()[:16],
+    )
     name = hashlib.sha256(script.encode()).hexdigest()[:16]
     home = cache / f"java-{name}"
     wrapper = home / "bin" / "java"
@@ -136,8 +150,24 @@ def wrapped_home(runtime: Path, cache: Path) -> Path:
     with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as handle:
         handle.write(script)
     os.chmod(handle.name, 0o700)
+    _make_base(java, home)
     os.replace(handle.name, wrapper)
     return home
+
+
+def _make_base(java: Path, home: Path) -> None:
+    """The archive of Java's own classes, on which that of Spark's rests (`ClassArchive`). Installed
+    Javas come with it, the packaged one does not. Without it all else works."""
+    with tempfile.TemporaryDirectory(dir=home) as folder:
+        made = Path(folder) / _BASE
+        dump = [str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={made}"]
+        try:
+            subprocess.run(  # noqa: S603  (the packaged Java, with arguments of ours)
+                dump, capture_output=True, timeout=_BASE_SECONDS, check=True
+            )
+            made.replace(home / _BASE)
+        except (OSError, subprocess.SubprocessError) as error:
+            log.info("no archive of Java's own classes: %s", error)
 
 
 class ClassArchive:
