@@ -358,7 +358,7 @@ def test_fields_that_the_first_object_lacks_are_kept(spark: SparkSession, tmp_pa
 def test_what_else_is_on_a_line_of_json_is_not_passed_over(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path = tmp_path / "subs.jsonl"
+    path, others = tmp_path / "subs.jsonl", ("fay", "gus", "hal", "ida", "jim", "kay")
     path.write_text(
         '{"user": "ann", "topic": "}{", "more": [{"a": {}}, {"b": "},{"}]}  \n'
         '{"user": "bob", "topic": "x"}{"user": "cid", "topic": "x"}\n'
@@ -370,13 +370,15 @@ def test_what_else_is_on_a_line_of_json_is_not_passed_over(
         '{"user": "dan", "topic": "x"}\n{"user": "eve", "topic": "x"}\n'
         + "".join(f'{{"user": "bob", "topic": "x"}}{each}{{"user": "cid"}}\n' for each in ";]:\x1e")
         + '{"user": "bob", "topic": "x"}, "user": "cid"}\n'
-        + "".join(f'{{"user": "{name}", "topic": "x"}}\n' for name in ("fay", "gus", "hal", "ida"))
+        + '{"user": "bob", "topic": "x"} "and" {"user": "cid", "topic": "x"}\n'
+        + '{"user": "bob", "topic": "x", "more": {"a": {}}}, "user": "cid"}\n'
+        + "".join(f'{{"user": "{name}", "topic": "x"}}\n' for name in others)
     )
     held, bad = taken(spark, [path])
-    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve", "fay", "gus", "hal", "ida"}
+    names = {"ann", "\U0001f600?", "\\ud83d?", "dan", "eve", *others}
     assert {user for user, _, _ in held} == names
     more = [("subs.jsonl", line, MORE_JSON) for line in (2, 3, 4)]
-    last = [("subs.jsonl", line, MORE_JSON) for line in range(10, 15)]
+    last = [("subs.jsonl", line, MORE_JSON) for line in range(10, 17)]
     assert bad == [*more, ("subs.jsonl", 5, HALF), *last]
 
 

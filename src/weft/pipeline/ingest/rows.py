@@ -76,8 +76,9 @@ _HOURS = ("time32", "time64")
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 _HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
-_MAY_BE_MORE = r"^\s*\{[^{}]*\}\s*\S|\}[^{}\"]*\{|[^}\s]\s*$"
-"""What a line with more than one object has somewhere; one with objects in objects may, too."""
+_MAY_BE_MORE = r"(?s)\}.*\{|[^}\s]\s*$"
+"""What a line with more than one object has somewhere, unless a brace is lost; one with objects in
+objects may, too."""
 _HALVES = (
     r"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F])"
@@ -380,7 +381,7 @@ class JsonLines(records.Lines):
         problem = F.coalesce(
             F.when(read.isNull() | read[_BAD].isNotNull(), NOT_JSON),
             # Spark reads the first object of a line and passes over the rest.
-            F.when(F.col("value").rlike(_MAY_BE_MORE) & ~_is_one("value"), MORE_JSON),
+            F.when(_may_be_more("value") & ~_is_one("value"), MORE_JSON),
             F.when(self._given_twice(fields), TWICE),
             F.when(self._nested(self.user) | self._nested(self.topic), NOT_PLAIN),
             F.when(self._half(self.user) | self._half(self.topic), HALF),
@@ -436,6 +437,15 @@ class JsonLines(records.Lines):
     def _half(field: str) -> Column:
         """Whether a name lost a part that is no character: Spark puts a question mark there."""
         return F.contains(F.col("object")[field], F.lit("?")) & F.col("value").rlike(_HALVES)
+
+
+def _may_be_more(value: str) -> Column:
+    """Whether a line has to be looked at: it may hold more than one object. Of a flat one it says
+    no, unless a name in it has braces."""
+    opened, closed = (
+        F.length(F.replace(F.col(value), F.lit(brace), F.lit(""))) for brace in ("{", "}")
+    )
+    return F.col(value).rlike(_MAY_BE_MORE) | (opened != closed)
 
 
 def _is_one(value: str) -> Column:
