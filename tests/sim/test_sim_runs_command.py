@@ -111,7 +111,7 @@ def test_interrupt_keeps_what_is_done(
         (["--campaign", "1", "--calm", "--disaster", "mass-crash"], "a calm run has no faults"),
         (["--campaign", "1", "--without", "loss"], "--without is for replaying a run"),
         (["--campaign", "1", "--history", "--brief"], "--brief is for replaying a run"),
-        (["--seed", "1", "--brief"], "held for the whole run where there is no history"),
+        (["--seed", "1", "--brief"], "brief goes with history"),
         (["--seed", "1", "--keep", "x"], "goes with --campaign"),
         (["--seed", "1", "--disaster", "flood"], "invalid choice"),
     ],

@@ -108,7 +108,9 @@ class ScenarioSettings:
         if self.events < 0:
             raise ValueError("the number of events cannot be negative")
         if self.brief and not self.history:
-            raise ValueError("events are held for the whole run where there is no history")
+            raise ValueError(
+                "brief goes with history: without it, events are held for the whole run"
+            )
         if self.calm and (self.disasters or self.without):
             raise ValueError("a calm run has no faults, so no disaster and none to leave out")
         if not 0 <= self.hostile <= HOSTILE_MAX:

@@ -101,20 +101,26 @@ def test_one_event_in_several_topics() -> None:
         assert [event.payload for event in read_all(store, topic)] == [b"both"]
 
 
+def fail_write(town: Town, number: int, token: int) -> None:
+    """What a peer has under way to its disk is never written, and the peer is told so."""
+    peer, node = town.peer(number), town.nodes[number]
+    node.storing[token] = Store(token, ())
+    local = node.clock.local_ms(town.world.now_ms)
+    town.world.carry_out(node, peer.handle(Stored(token, "the disk is full"), local))
+
+
 def test_a_store_that_fails_answers_so_and_nothing_is_delivered_twice() -> None:
     town = Town(2)
     town.subscribe(0, 1)
     town.run(20_000)
     town.publish(0)
     town.run(2_000)
-    peer, node = town.peer(1), town.nodes[1]
+    peer = town.peer(1)
     town.world.store_ms = 10_000
     town.publish(0, every_ms=0)
     town.run(11_000)  # peer 1 has it, and its disk is still busy with it
-    [token] = node.storing
-    node.storing[token] = Store(token, ())  # which is never written
-    local = node.clock.local_ms(town.world.now_ms)
-    town.world.carry_out(node, peer.handle(Stored(token, "the disk is full"), local))
+    [token] = town.nodes[1].storing
+    fail_write(town, 1, token)
     assert peer.counters["history_store_failed"] == 1
     town.world.store_ms = 5
     town.run(60_000)
@@ -131,11 +137,7 @@ def test_what_follows_an_own_event_that_could_not_be_stored_fails_with_it() -> N
     town.world.store_ms = 3_000
     town.publish(0, every_ms=500)
     town.publish(0, every_ms=100)
-    peer, node = town.peer(0), town.nodes[0]
-    token = min(node.storing)
-    node.storing[token] = Store(token, ())  # the first of the two is never written
-    local = node.clock.local_ms(town.world.now_ms)
-    town.world.carry_out(node, peer.handle(Stored(token, "the disk is full"), local))
+    fail_write(town, 0, min(town.nodes[0].storing))  # the first of the two
     town.run(4_000)
     assert town.answers() == ["failed", "failed"]
     assert town.delivered(0) == town.delivered(1) == []
