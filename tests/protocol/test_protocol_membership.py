@@ -145,6 +145,21 @@ def test_in_a_topic_the_newcomer_of_a_walk_is_left_out_when_it_says_that_it_is_n
     assert 9 not in topic_view(rig)
 
 
+def test_forced_exchanges_do_not_shorten_the_time_for_which_a_leave_counts() -> None:
+    """Other members' entries of the peer that left are as old as before."""
+    rig = Rig(1, SMALL)
+    rig.subscribe()
+    rig.link(2, 3, 4)
+    rig.hear(4, LeaveNotice(T))
+    for serial in range(3 * rig.peer.config.cyclon.view_size):
+        effects = rig.hear(3, Advertisement([Advert(T, 2**63 + serial, 4)]))
+        [(to, request)] = sent(effects, ShuffleRequest)
+        assert to == 3
+        rig.hear(3, ShuffleReply(T, request.tick, [], NO_NEWS))
+    rig.hear(2, ShuffleRequest(T, 1, [entry(4), entry(2)], NO_NEWS))
+    assert topic_view(rig) == [2, 3]
+
+
 def test_walks_in_a_topic_have_few_asked_between_two_exchanges() -> None:
     rig = Rig(1, c.Config(cyclon=c.Cyclon(view_size=8, shuffle_length=4)))
     rig.subscribe()

@@ -460,3 +460,14 @@ def test_a_root_that_comes_back_gets_what_it_had_before_to_pass_it_on() -> None:
     )
     result = run(settings)
     assert result.violations == [], result.settings.command()
+
+
+def test_a_member_that_left_is_not_sent_events_again_while_overlays_of_the_topic_merge() -> None:
+    settings = ScenarioSettings(
+        152_093_435_465_706,
+        *(12, 2, 75, "flood"),
+        without=("duplication", "distance", "crashes", "partitions", "stalls", "clocks"),
+        hostile=30,
+    )
+    result = run(settings)
+    assert result.violations == [], result.settings.command()

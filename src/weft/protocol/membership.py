@@ -296,6 +296,7 @@ class Cyclon:
         "_asked",
         "_contacts",
         "_ctx",
+        "_cycles",
         "_fillings",
         "_formed",
         "_gone",
@@ -318,6 +319,7 @@ class Cyclon:
         self.peers: list[PeerId] = []
         self.ages: list[int] = []
         self.tick = 0
+        self._cycles = 0  # exchanges of this peer's own accord; others can force more
         self._contacts: dict[PeerId, Contact] = {}
         self._asked: dict[int, _Asked] = {}
         self._fillings = 0  # exchanges made because this peer had just joined
@@ -426,7 +428,7 @@ class Cyclon:
         """The peer said that it left: others' old entries must not bring it back."""
         self.remove(peer)
         # Others' entries of a peer that is gone age out within about `view_size` exchanges.
-        self._gone[peer] = self.tick + self._ctx.config.cyclon.view_size
+        self._gone[peer] = self._cycles + self._ctx.config.cyclon.view_size
 
     def welcome(self, contact: Contact) -> bool:
         """Take in, where there is room, a peer that spoke for itself."""
@@ -468,6 +470,7 @@ class Cyclon:
         """Run one cycle: ask the oldest neighbour for an exchange, unless an earlier request has
         not even left because this side is making too many connections."""
         self.tick += 1
+        self._cycles += 1
         self._taken = 0
         self._formed = True
         self._expire()
@@ -544,7 +547,7 @@ class Cyclon:
 
     def _expire(self) -> None:
         """Give up on exchanges without a reply; the asked peer has left the view already."""
-        for peer in [peer for peer, until in self._gone.items() if until <= self.tick]:
+        for peer in [peer for peer, until in self._gone.items() if until <= self._cycles]:
             del self._gone[peer]
         ctx = self._ctx
         limit_ms = ctx.config.cyclon.reply_timeout_ms
