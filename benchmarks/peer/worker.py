@@ -75,10 +75,11 @@ def measures(
 class Worker:
     """A process that answers each line with a line, until its standard input closes."""
 
-    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, module: str, arguments: Sequence[str] = (), by: Sequence[str] = ()) -> None:
+        """`by`: a command that starts it, such as one that puts it into a network of its own."""
         self.module = module
         self.process = subprocess.Popen(
-            command(module, arguments),
+            [*by, *command(module, arguments)],
             env=surroundings(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from processes import FAST, Process, run, started
+from processes import FAST, Process, run, seconds_until, started
 from spaces import OUTSIDE, Spaces, Unavailable, spaces
 
+AT_REST = [
+    *("--set", "protocol.links.ping_after_ms=86400000"),
+    *("--set", "protocol.cyclon.cycle_ms=86400000"),
+]
+"""Nothing is sent over a link in whose topic nothing is published: no ping and no view exchange."""
 EVENTS = [f"event {number}" for number in range(40)]
 
 
@@ -87,3 +93,34 @@ def test_slow_lines_that_lose_packets_lose_no_events(stack: ExitStack, tmp_path:
     divided = Divided(made, tmp_path, stack)
     divided.publish("outside", *EVENTS)
     divided.assert_all_got(EVENTS)
+
+
+async def test_a_machine_that_vanishes_is_noticed_though_nothing_is_sent(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    """By both ends: each sees the other's machine vanish."""
+    made = network(stack, "gone")
+    homes = {side: str(tmp_path / side) for side in ("outside", "inside")}
+
+    def peer(side: str, *arguments: str) -> str:
+        where = ["peer", "--home", homes[side], "--subscribe", "/t", *AT_REST, *arguments]
+        return stack.enter_context(started(*where, by=made.by(side))).line()
+
+    first = peer("outside", "--listen", f"{OUTSIDE}:4001")
+    peer("inside", "--listen", "10.77.1.2:4003", "--join", first)
+
+    def links(side: str) -> int:
+        done = run("status", "--json", "--home", homes[side])
+        assert done.returncode == 0, done.stderr
+        return len(json.loads(done.stdout)["topics"]["/t"]["links"])
+
+    async def linked() -> bool:
+        return all(links(side) == 1 for side in homes)
+
+    async def alone() -> bool:
+        return all(links(side) == 0 for side in homes)
+
+    await seconds_until(linked)
+    made.cut()
+    await seconds_until(alone)
+    assert await alone()

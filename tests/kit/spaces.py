@@ -45,6 +45,10 @@ class Spaces:
     def command(self, part: str, *words: str) -> None:
         _run([*self.by(part), *words])
 
+    def cut(self) -> None:
+        """From now on the router drops all that should go through it, and tells nobody."""
+        self.command("router", "nft", "insert", "rule", "ip", "weft", "through", "drop")
+
 
 def _run(words: Sequence[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)

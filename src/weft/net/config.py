@@ -71,10 +71,13 @@ class Network(Settings):
     subscription_bytes_max: int = 16 * _MIB  # guess
     subscription_patience_ms: int = 2_000  # guess: how long a full subscription is waited for
 
-    # guess: TCP gives a connection up when nothing was acknowledged for so long (RFC 5482). Pings
-    # notice a dead peer behind a link sooner. The time is longer than the patience of a receiver's
-    # queues, for which a slow receiver may stop reading.
+    # guess: TCP gives a connection up when nothing was acknowledged for so long (RFC 5482): longer
+    # than the patience of a receiver's queues, for which a slow receiver may stop reading.
     tcp_user_timeout_ms: int = 10_000
+    # measured: a connection that a link runs over has broken when nothing at all has come for so
+    # long although the system asked (TCP keepalive, see `connection.py`); thus a machine that
+    # vanished is noticed within 5 s.
+    link_timeout_ms: int = 4_800
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "linger_ms", float(self.linger_ms))  # 0 is 0.0
@@ -97,6 +100,8 @@ class Network(Settings):
             raise ValueError("network.queue_soft_bytes must not exceed network.queue_hard_bytes")
         if self.handshakes_per_ip_max > self.handshakes_max:
             raise ValueError("network.handshakes_per_ip_max must not exceed network.handshakes_max")
+        if self.link_timeout_ms < 1_000:
+            raise ValueError("network.link_timeout_ms must be at least 1000: probes take a second")
         if not 0 <= self.linger_ms <= LINGER_MS_MAX:
             raise ValueError(f"network.linger_ms must be 0 to {LINGER_MS_MAX}")
         for text in self.join:

@@ -6,8 +6,9 @@
   dialler lets the other one wait until its own dial has succeeded or failed; the larger id gives
   up its dial as soon as the other's arrives (and so does the smaller one if its dial has not even
   begun, so that no two wait for each other). No message was sent yet on a connection that goes.
-- A held connection stays. Any other is closed once nothing has crossed it for a while, and the
-  one idle longest goes first when there are too many.
+- A held connection stays, and breaks soon after the other machine has vanished. Any other is closed
+  once nothing has crossed it for a while, and the one idle longest goes first when there are too
+  many.
 - Queues are bounded; messages that find no room are dropped, counted and traced. A peer that stays
   over the hard limit is disconnected. The queues to peers without a link are bounded together as
   well (fifty callers that asked much and read nothing made a peer hold 410 MB): when they hold
@@ -35,6 +36,7 @@ from weft.net.congestion import Congestion
 from weft.net.connection import Connection, State
 from weft.net.dialer import Backoff, Dialer
 from weft.net.errors import (
+    BrokenFault,
     DialFault,
     DoubleFault,
     DuplicateFault,
@@ -525,6 +527,8 @@ class Pool:
         self._losses.discard(remote.peer)
         self._counters.opened += 1
         connection.open()
+        if remote.peer in self._held:
+            connection.carry_link(True)
         self._handler.connected(connection.contact)
         self._outbox.pump(remote)
 
@@ -640,12 +644,19 @@ class Pool:
         connection closed now."""
         if isinstance(effect, seam.Hold):
             self._held.add(effect.contact.peer)
+            self._tell_link(effect.contact.peer, linked=True)
         elif isinstance(effect, seam.Release):
             self._held.discard(effect.peer)
+            self._tell_link(effect.peer, linked=False)
         else:
             remote = self._remotes.get(effect.peer)
             if remote is not None:
                 self._end(remote, effect.reason)
+
+    def _tell_link(self, peer: PeerId, linked: bool) -> None:
+        remote = self._remotes.get(peer)
+        if remote is not None and remote.connection is not None:
+            remote.connection.carry_link(linked)
 
     def _end(self, remote: Remote, reason: str) -> None:
         self._outbox.pump(remote)
@@ -681,6 +692,8 @@ class Pool:
         settings = self._settings
         if connection.frame_since and now - connection.frame_since >= settings.frame_timeout_ms:
             connection.fail(TimeoutFault("a frame took too long"))
+        elif self._is_linked(connection):
+            self._check_link(connection)
         elif now - connection.last_ms >= settings.idle_ms:
             remote = self._remotes.get(connection.peer) if connection.peer is not None else None
             if remote is None or remote.connection is not connection:
@@ -688,6 +701,17 @@ class Pool:
             if remote.peer not in self._held and not remote.frames:
                 self._counters.idle_closes += 1
                 self._end(remote, IDLE)
+
+    def _check_link(self, connection: Connection) -> None:
+        """Break a connection with a link if the other machine has been silent for too long, or look
+        again when it will have been."""
+        left_ms = self._settings.link_timeout_ms - connection.silent_ms(now_ms())
+        if connection.state is not State.OPEN or left_ms >= self._settings.sweep_ms:
+            return
+        if left_ms > 0:
+            self._timers.after(left_ms, self._check_link, connection)
+        else:
+            connection.fail(BrokenFault("the other machine is silent"))
 
     # --- closing --------------------------------------------------------------------------------
 
