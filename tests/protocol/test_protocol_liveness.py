@@ -303,6 +303,35 @@ def test_a_peer_that_fell_silent_and_speaks_again_is_met_again() -> None:
     assert told(effects, ShuffleRequest) == [2]
 
 
+def test_a_linked_peer_whose_connection_broke_is_met_again_when_it_answers() -> None:
+    """A cut between the two breaks it as a death does."""
+    rig = member(2)
+    rig.lose(2)
+    assert linked(rig) == []
+    [(to, ping)] = sent(rig.wait(5_000), Ping)
+    assert to == 2
+    effects = rig.hear(2, Pong(ping.nonce, 0))
+    assert told(effects, ShuffleRequest) == [2]
+    assert told(effects, LinkRequest) == [2]
+
+
+def test_when_one_of_the_silent_peers_is_back_the_others_are_tried_at_once() -> None:
+    rig = member(2, 3)
+    rig.lose(2)
+    rig.lose(3)
+    rig.wait(3_600_000)
+    assert 3 not in told(rig.wait(5_000), Ping)  # its next turn is minutes away
+    rig.hear(2, LookupMiss(77))
+    assert 3 in told(rig.wait(5_000), Ping)
+
+
+def test_a_linked_peer_that_said_goodbye_is_not_looked_for() -> None:
+    rig = member(2)
+    rig.hear(2, LeaveNotice(GENERAL))
+    assert linked(rig) == []
+    assert told(rig.wait(60_000), Ping) == []
+
+
 @pytest.mark.parametrize("scheme", ["tree", "gossip", "flood"])
 def test_a_member_that_was_lost_from_the_view_alone_is_met_again(scheme: seam.Scheme) -> None:
     """It was linked in no topic: where events spread over the view, no peer ever is."""

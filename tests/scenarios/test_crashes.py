@@ -116,3 +116,18 @@ def test_the_halves_of_a_small_topic_find_each_other_within_cycles(seed: int) ->
     states = [peer.tera.topics[net.topic] for peer in list(net.peers())[: len(members)]]
     known = [{*state.view.peers, *state.links.linked} for state in states]
     assert [len(one) for one in known] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_links_join_the_halves_of_a_larger_topic_before_anything_is_published(told: bool) -> None:
+    """Each half had links enough of its own, so views mixed and no link crossed."""
+    net = settled(1, "tera", subscribers=20, outsiders=0)
+    net.world.set_partition(Partition(tuple(number % 2 for number in range(20))), told)
+    net.run(600_000)
+    net.world.set_partition(None)
+    net.run(30_000)
+    links = [peer.tera.topics[net.topic].links.linked for peer in net.peers()]
+    halves = [{node.contact.peer for node in net.nodes[side::2]} for side in (0, 1)]
+    crossing = [sum(one not in halves[n % 2] for one in linked) for n, linked in enumerate(links)]
+    assert 4 <= sum(crossing) <= 40
+    assert max(map(len, links)) <= 10

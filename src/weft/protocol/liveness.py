@@ -18,9 +18,10 @@ known as such within seconds (HyParView, Section 4.4, has a reactive view of few
 for this, which do not come where a whole machine or its network is gone). A linked peer that has
 spoken since the silence began is not pinged: it did not die with the others.
 
-A network that is cut is silent, too. Peers that fell silent are pinged again now and then for a
-day; when one answers, the layers are told (`PeerBack`), so two parts of a network that lost each
-other are soon one again. The longer a peer has been silent, the rarer these pings are.
+A network that is cut is silent, too, or its connections break. Linked peers that were lost, and
+others that fell silent, are pinged again now and then for a day; when one answers, the layers are
+told (`PeerBack`), so two parts of a network that lost each other are soon one again. The longer a
+peer has been silent, the rarer these pings are; once one speaks again, the others have their turn.
 
 How long an answer may take is learned from those that came (as TCP's retransmission timeout, RFC
 6298): where all answers are late, peers must not be taken for dead. Nor must they where messages
@@ -218,6 +219,8 @@ class Liveness:
         if self._missed and peer in self._missed:
             missed = self._missed.pop(peer)
             self._ctx.tell(PeerBack(missed.contact, missed.topics))
+            for one, other in self._missed.items():  # the cut may be over for them, too
+                self._missed[one] = other._replace(due=self._ctx.now)
         expected, feeder = self._expected.get(peer), watch if fed else None
         if expected is not None:
             if expected.pings >= _DOUBTED:
@@ -241,11 +244,15 @@ class Liveness:
             expected.since = self._ctx.now
             expected.due = self._ctx.now + self._patience_ms()
 
-    def lose(self, peer: PeerId) -> None:
-        """The peer is gone, as the driver or this layer found out: nothing is expected of it."""
+    def lose(self, peer: PeerId, left: bool) -> None:
+        """The peer is gone, as the driver, this layer or the peer itself (`left`) said: nothing is
+        expected of it. A connection can break since the network between its ends did."""
         expected = self._expected.pop(peer, None)
         self._silent_since = expected.since if expected is not None else self._ctx.now
-        if peer in self.watched:  # not a name that was never anybody's
+        watch = self.watched.get(peer)
+        if watch is not None and not left:
+            self._miss(watch.contact)
+        if watch is not None:  # not a name that was never anybody's
             for one, look in self._looked_at.items():
                 self._looked_at[one] = look._replace(pause_ms=_MANY_MS)
         self._looked_at.renew(peer, _Look(self._ctx.now, _MANY_MS))

@@ -471,7 +471,7 @@ class Peer:
 
     def _on_peer_gone(self, signal: PeerGone) -> None:
         self._informants.left(signal.peer)
-        self._lose(signal.peer)
+        self._lose(signal.peer, left=True)
         if self.dht is not None:
             self.dht.forget(signal.peer)
 
@@ -512,10 +512,10 @@ class Peer:
         self._ctx.end_stall(peer, lost=False)
         self.liveness.on_resumed(peer)
 
-    def _lose(self, peer: PeerId) -> None:
+    def _lose(self, peer: PeerId, left: bool = False) -> None:
         was_isolated, needed_any = self.isolated, self._entrance.needs_any
         self._ctx.end_stall(peer, lost=True)
-        self.liveness.lose(peer)
+        self.liveness.lose(peer, left)
         self._informants.lost(peer)
         self.general.remove(peer)
         self.routing.on_peer_lost(peer)

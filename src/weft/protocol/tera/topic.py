@@ -451,10 +451,13 @@ class TopicState(TopicPart):
 
     def on_peer_back(self, contact: Contact, was_linked: bool) -> None:
         """A silent peer speaks again. If it is a member that this one lost, the overlay may have
-        been cut between them; where events spread without links, only the lost one tells that."""
+        been cut between them; where events spread without links, only the lost one tells that. Both
+        sides may have links enough of their own by now, so this one is asked for anew."""
         if contact.peer in self._lost or was_linked:
             self._lost.pop(contact.peer, None)
             self.exchange_with(contact)
+        if was_linked:
+            self.links.ask_again(contact, self.recent.fingerprint())
 
     def on_hint(self, sender: Contact, message: Hint) -> None:
         """A third peer has heard of two overlays of this topic."""
