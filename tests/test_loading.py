@@ -43,6 +43,9 @@ def test_a_peer_without_files_does_not_load_what_reads_them() -> None:
         *("weft.protocol.history.history", "weft.protocol.kademlia.kademlia"),
         *("weft.protocol.pulsar.pulsar", "weft.protocol.topic_dht.topic_dht"),
         *("weft.net.consumer", "weft.net.tracer", "weft.store.car", "weft.store.cursor", "libipld"),
+        *("weft.documents.dag", "weft.documents.descriptor", "weft.net.history", "weft.net.replay"),
+        *("weft.net.dht", "weft.net.metrics", "weft.protocol.flood", "weft.store.reader"),
+        *("nacl.bindings", "cryptography.hazmat.primitives.serialization", "secrets"),
     ],
 )
 def test_a_peer_does_not_load_what_it_is_without(module: str) -> None:

@@ -30,8 +30,8 @@ from typing import Any
 from benchmarks.history.events import TOPIC
 from benchmarks.history.kills_worker import PRUNED, UNPRUNED_MAX
 
-from weft.documents.dag import START, Position
 from weft.documents.descriptor import open_event
+from weft.documents.position import START, Position
 from weft.ids import Cid
 from weft.lab.progress import Progress
 from weft.store.interface import StoreError

@@ -28,8 +28,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from weft.documents.dag import position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import position
 from weft.ids import Cid
 from weft.protocol import seam
 from weft.protocol.config import Config, HistorySettings

@@ -13,6 +13,7 @@ a room of the package that needs no network (`weft.rules`, `weft.engine`) does n
 from __future__ import annotations
 
 import gc
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -145,6 +146,7 @@ def __getattr__(name: str) -> object:
     collects = gc.isenabled()
     gc.disable()
     try:
+        _load_datetime()
         home = import_module(_HOMES[name])
     finally:
         if collects:
@@ -153,6 +155,15 @@ def __getattr__(name: str) -> object:
     value: object = getattr(home, name)
     globals()[name] = value
     return value
+
+
+def _load_datetime() -> None:
+    """Load `datetime`, and drop its classes written in Python, which those in C replace: they refer
+    to each other, so they would stay until a search for garbage goes through everything. measured:
+    0.25 MB, of which the modules that follow make use; 0.4 ms."""
+    if "datetime" not in sys.modules:
+        import_module("datetime")
+        gc.collect(0)
 
 
 def _keep_loaded() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,7 +72,7 @@ def draft_of(path: Path, *, replace: bool, mode: int = _FILE) -> Iterator[Binary
         with path.open("wb") as device:
             yield device
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from signed_kit import ANNA, BEN, CAROL, chain, event
 from weft.documents import dag
-from weft.documents.dag import Position, Stream, position
+from weft.documents.dag import Stream
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import Position, position
 from weft.documents.refusal import Reason
 from weft.documents.shape import HEIGHT_MAX, PARENTS_MAX
 from weft.ids import CID_PREFIX, Cid

@@ -1,10 +1,18 @@
-"""Verdicts on signatures that are remembered: the same as others, and only for a while."""
+"""Keys and signatures are PyNaCl's; verdicts on them may be remembered, and only for a while."""
 
 from __future__ import annotations
 
+import pytest
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
-from weft.documents.signature import SIGNATURE_BYTES, Verdicts, remembered, verified
+from weft.documents.signature import (
+    SIGNATURE_BYTES,
+    Verdicts,
+    key_pair,
+    remembered,
+    sign,
+    verified,
+)
 from weft.ids import PeerId
 
 _PUBLIC, _PRIVATE = crypto_sign_seed_keypair(bytes(32))
@@ -35,3 +43,11 @@ def test_what_is_remembered_is_not_verified_again_and_only_while_it_lasts() -> N
             assert verified(KEY, SIGNATURE, b"said")
         assert not verified(KEY, SIGNATURE, b"said")
     assert verified(KEY, SIGNATURE, b"said")
+
+
+def test_keys_and_signatures_are_those_of_pynacl() -> None:
+    assert key_pair(bytes(32)) == (_PUBLIC, _PRIVATE)
+    assert sign(b"said", _PRIVATE) == SIGNATURE
+    assert verified(KEY, sign(b"", _PRIVATE), b"")
+    with pytest.raises(ValueError, match="32 bytes"):
+        key_pair(bytes(31))

@@ -17,8 +17,7 @@ from net_kit import PATIENCE_S, keeping, linked, until
 from weft.cli.main import main
 from weft.cli.topic import in_words
 from weft.ids import cid_of, cid_text, parse_cid
-from weft.net import runtime
-from weft.net import subscription as replay
+from weft.net import replay, runtime
 from weft.net.config import Network
 from weft.net.control import ControlServer, Request, change_topic
 from weft.net.control_client import ControlClient

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from signed_kit import ANNA, BEN, CAROL, NOW_MS, SPORTS, chain, event, forked, topic
-from weft.documents.dag import START, position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import START, position
 from weft.ids import Cid, Topic, cid_of
-from weft.store.interface import Batch, NotHeld, Outcome, Retention, Store, Summary
+from weft.store.interface import Batch, NotHeld, Outcome, Retention, Since, Store, Summary
 from weft.store.memory import MemoryStore
-from weft.store.reader import Reader, Since, read_all
+from weft.store.reader import Reader, read_all
 from weft.store.sqlite import SqliteStore
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.history import kills
 from benchmarks.history.events import CREATED_MS, TOPIC, some
 
-from weft.documents.dag import START
+from weft.documents.position import START
 from weft.ids import cid_of
 from weft.store.interface import Batch, StoreCorrupt
 from weft.store.sqlite import SqliteStore

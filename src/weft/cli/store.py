@@ -14,7 +14,7 @@ from weft.cli.problem import USAGE, Problem
 from weft.cli.settings import home_of
 
 if TYPE_CHECKING:
-    from weft.store.reader import Since
+    from weft.store.interface import Since
     from weft.store.sqlite import SqliteStore
 
 IN_MEMORY = ":memory:"

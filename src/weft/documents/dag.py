@@ -29,12 +29,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import START, Position, position
 from weft.documents.refusal import Reason
 from weft.documents.shape import PARENTS_MAX
 from weft.ids import Cid, PeerId
@@ -60,21 +60,6 @@ _BELOW_MAX = 64
 """guess: waiting events gone through for the gaps below one of them."""
 QUIET_RUN = 1_024
 """guess: positions without an unknown event after which none is expected further down."""
-
-
-class Position(NamedTuple):
-    """A place in the order of a stream."""
-
-    height: int
-    cid: Cid
-
-
-START = Position(0, Cid(b""))
-"""Before the first event of any stream."""
-
-
-def position(event: SealedEvent) -> Position:
-    return Position(event.height, event.cid)
 
 
 def surely_pruned(parent: Cid, child_height: int, floor: Position) -> bool:

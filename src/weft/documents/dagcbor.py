@@ -21,6 +21,8 @@ from weft.ids import Cid
 Scalar: TypeAlias = str | int | bool
 """What the values of a metadata map may be."""
 
+BLOCK_BYTES_MAX = 1 << 20
+"""guess: 1 MiB, what one message can carry, and within what IPFS exchanges."""
 INTEGER_MAX = (1 << 63) - 1
 NULL = b"\xf6"
 _LINK = b"\xd8\x2a\x58\x25\x00"  # tag 42, a byte string of 37: a zero and the CID

@@ -29,15 +29,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.documents import dagcbor, shape
-from weft.documents.dagcbor import Scalar
+from weft.documents.dagcbor import BLOCK_BYTES_MAX, Scalar
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import NOTHING_BEFORE, Run
 from weft.documents.shape import CREATED, PROTOCOL, PROTOCOL_KEY, RESERVED
 from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
 from weft.ids import CID_BYTES, PEER_ID_BYTES, Cid, PeerId, Topic, cid_of
-
-BLOCK_BYTES_MAX = 1 << 20
-"""guess: 1 MiB, what one message can carry, and within what IPFS exchanges."""
 
 AMPLE_BYTES = BLOCK_BYTES_MAX - (8 << 10)
 """A payload with its headers that is no larger fits in any event: what stands beside it is bounded

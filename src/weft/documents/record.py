@@ -25,7 +25,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from weft.documents import dagcbor, shape
-from weft.documents.descriptor import BLOCK_BYTES_MAX
+from weft.documents.dagcbor import BLOCK_BYTES_MAX
 from weft.documents.refusal import Reason, Refused
 from weft.documents.signature import SIGNATURE_BYTES, Signer, verified
 from weft.ids import Cid, PeerId, Topic, multibase_text

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.documents.dag import position
+from weft.documents.position import position
 from weft.ids import Cid, Topic
 from weft.lab.experiment import Columns
 from weft.lab.figures import look

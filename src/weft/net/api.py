@@ -12,10 +12,9 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import secrets
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from datetime import datetime
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Literal, ParamSpec, overload
 
 from weft import __version__
@@ -33,7 +32,6 @@ from weft.ids import (
     parse_plain_topic,
     peer_text,
 )
-from weft.net import metrics as prometheus
 from weft.net.arguments import (
     Encode,
     FileName,
@@ -46,9 +44,7 @@ from weft.net.arguments import (
     topics_in,
 )
 from weft.net.config import Config
-from weft.net.dht import Dht
 from weft.net.errors import NotConfirmed, UsageError, seconds_in, usable
-from weft.net.history import History, Owned
 from weft.net.identity import Identity
 from weft.net.life import Life, LifeEvents
 from weft.net.listener import bind
@@ -61,13 +57,15 @@ from weft.protocol.config import Routing
 from weft.protocol.peer import Peer as Machine
 from weft.protocol.seam import Collect, Scheme, Strength
 from weft.rules.hierarchy import climb
-from weft.store.interface import Store
-from weft.store.reader import Since
+from weft.store.interface import Since, Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.net.consumer import Consumer, Past
+    from weft.net.dht import Dht
+    from weft.net.history import History, Owned
+    from weft.net.metrics import Endpoint
     from weft.net.tracer import Tracer
     from weft.store.durable import Durable
 
@@ -129,10 +127,31 @@ class Peer:
         self._gathered = runtime.gathered
         self._machine = machine
         self._life = life
-        self._metrics: list[prometheus.Endpoint] = []
-        self.dht = Dht(runtime, config.protocol.dht.enabled)
-        self.owned = Owned(runtime, machine)
-        self.history = History(store, machine, self.dht)
+        self._metrics: list[Endpoint] = []
+        self._store = store
+
+    # What most peers never use is loaded by those that do.
+
+    @cached_property
+    def dht(self) -> Dht:
+        """Operations on the DHT."""
+        from weft.net.dht import Dht  # noqa: PLC0415
+
+        return Dht(self._runtime, self.config.protocol.dht.enabled)
+
+    @cached_property
+    def owned(self) -> Owned:
+        """The topics that this peer owns."""
+        from weft.net.history import Owned  # noqa: PLC0415
+
+        return Owned(self._runtime, self._machine)
+
+    @cached_property
+    def history(self) -> History:
+        """Events that stay."""
+        from weft.net.history import History  # noqa: PLC0415
+
+        return History(self._store, self._machine, self.dht)
 
     # --- starting and closing -----------------------------------------------------------------
 
@@ -199,7 +218,8 @@ class Peer:
             protocol = dataclasses.replace(
                 config.protocol, trace=tracer is not None, history=history
             )
-            machine = Machine(me, secrets.randbits(63), protocol, kept, identity.sign)
+            seed = int.from_bytes(os.urandom(8), "big") // 2
+            machine = Machine(me, seed, protocol, kept, identity.sign)
             life = Life(me, lambda: machine.isolated, machine.newest_version)
             durable = _open_durable(kept) if kept is not None else None
             runtime = Runtime(
@@ -690,7 +710,9 @@ class Peer:
 
     def metrics(self) -> str:
         """Prometheus metrics as text."""
-        return prometheus.render(
+        from weft.net.metrics import render  # noqa: PLC0415
+
+        return render(
             self.counters, self.gauges, self._runtime.counters.histograms, {"peer": self.id}
         )
 
@@ -698,7 +720,9 @@ class Peer:
         """Serve the metrics over HTTP; returns the HOST:PORT that was bound."""
         self._runtime.check_open()
         self.metrics()  # raises now if a package for them is missing
-        endpoint = prometheus.Endpoint(self.metrics, self.config.network.metrics_hosts)
+        from weft.net.metrics import Endpoint  # noqa: PLC0415
+
+        endpoint = Endpoint(self.metrics, self.config.network.metrics_hosts)
         await endpoint.open(where)
         self._metrics.append(endpoint)
         return endpoint.address
@@ -783,7 +807,7 @@ def _store(store: Store | FileName | None) -> Store | None:
     if store == ":memory:":  # SQLite's name for it
         from weft.store.memory import MemoryStore  # noqa: PLC0415
 
-        return MemoryStore(secrets.token_bytes(16))
+        return MemoryStore(os.urandom(16))
     if store == "":
         raise UsageError("the store has no name: give a file, or ':memory:'")
     if isinstance(store, str | os.PathLike):

@@ -15,17 +15,17 @@ key, and the validity window and the self-signature are checked here too.
 from __future__ import annotations
 
 import datetime
-import secrets
+import os
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives._serialization import Encoding, PublicFormat
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID, SignatureAlgorithmOID
 
 from weft.bounded import BoundedDict
+from weft.documents.signature import verified
 from weft.ids import PEER_ID_BYTES, PeerId
 from weft.net.errors import CertificateFault
 from weft.net.identity import Identity
@@ -80,7 +80,7 @@ def sign_certificate(
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(secrets.randbits(63) + 1)
+        .serial_number(int.from_bytes(os.urandom(8), "big") // 2 + 1)
         .not_valid_before(start or now - BACKDATE)
         .not_valid_after(end or now + LIFETIME)
     )
@@ -136,10 +136,8 @@ def _prove(certificate: x509.Certificate) -> PeerId:
         raise CertificateFault("the certificate's identity is not an Ed25519 key")
     peer = PeerId(wrapped_key[len(_KEY_PREFIX) :])
     spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    try:
-        Ed25519PublicKey.from_public_bytes(peer).verify(signature, SIGNED_PREFIX + spki)
-    except InvalidSignature:
-        raise CertificateFault("the identity did not sign this certificate's key") from None
+    if not verified(peer, signature, SIGNED_PREFIX + spki):
+        raise CertificateFault("the identity did not sign this certificate's key")
     return peer
 
 

@@ -46,8 +46,8 @@ from weft.protocol import seam
 from weft.protocol.peer import Peer as Machine
 from weft.rules.hierarchy import root_in
 from weft.rules.prefix import BLOCK, DIGEST_BYTES
-from weft.store.interface import Store
-from weft.store.reader import Since, read_all, read_through
+from weft.store.interface import Since, Store
+from weft.store.reader import read_all, read_through
 
 _FETCHES_MAX = 64
 """guess: blocks fetched for one path."""

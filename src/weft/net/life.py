@@ -20,12 +20,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakSet
 
 from msgspec import Struct
 
-from weft.documents.descriptor import TopicVersion
 from weft.ids import (
     BadId,
     Contact,
@@ -45,6 +44,9 @@ from weft.net.errors import (
     WrongPeerFault,
     seconds_in,
 )
+
+if TYPE_CHECKING:
+    from weft.documents.descriptor import TopicVersion
 
 log = logging.getLogger("weft.net")
 

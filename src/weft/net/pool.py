@@ -34,6 +34,7 @@ from weft.net.codec import Encoder, Hello
 from weft.net.config import Network
 from weft.net.congestion import Congestion
 from weft.net.connection import Connection, State
+from weft.net.counters import Counters
 from weft.net.dialer import Backoff, Dialer
 from weft.net.errors import (
     BrokenFault,
@@ -47,7 +48,6 @@ from weft.net.errors import (
     TimeoutFault,
 )
 from weft.net.listener import Admission, Notices, Unfinished
-from weft.net.metrics import Counters
 from weft.net.timers import Timers, now_ms
 from weft.net.tls import Credentials
 from weft.protocol import seam

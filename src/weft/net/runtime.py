@@ -33,16 +33,15 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from weft.documents.descriptor import SealedEvent
 from weft.documents.run import RUN_MAX
 from weft.ids import Cid, Contact, PeerId, Topic, cid_text
 from weft.net.config import Network
 from weft.net.congestion import Congestion, Window
 from weft.net.connection import Connection
+from weft.net.counters import Counters
 from weft.net.errors import ClosedError, Fault, HandlerFault, UsageError
 from weft.net.life import Life
 from weft.net.listener import Acceptor
-from weft.net.metrics import Counters
 from weft.net.pool import Pool, Remote
 from weft.net.receipt import (
     UNANSWERED,
@@ -59,10 +58,10 @@ from weft.protocol import seam
 from weft.protocol.delivery import ADD_PEER, REMOVE_PEER
 from weft.protocol.wire import Message
 from weft.rules.hierarchy import climb
-from weft.store.interface import Batch, Outcome, StoreError
-from weft.store.reader import Since
+from weft.store.interface import Batch, Outcome, Since, StoreError
 
 if TYPE_CHECKING:  # what only peers with a store need is loaded by them
+    from weft.documents.descriptor import SealedEvent
     from weft.net.consumer import Acknowledge, Consumer, Past, Unqueued
     from weft.net.tracer import Tracer
     from weft.store.cursor import After

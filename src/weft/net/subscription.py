@@ -42,9 +42,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
 
-from weft.bounded import BoundedDict
-from weft.documents.dag import position
-from weft.documents.descriptor import SealedEvent, handed_out
 from weft.documents.headers import in_metadata, payloads_in, unwrap
 from weft.documents.run import Run
 from weft.errors import WeftError
@@ -52,16 +49,16 @@ from weft.ids import Cid, PeerId, Topic, cid_text, parse_plain_topic, peer_text
 from weft.net.arguments import Topics, check_callable, topics_in
 from weft.net.config import Network
 from weft.net.congestion import Congestion, Seat
+from weft.net.counters import Counters
 from weft.net.errors import ClosedError, LossError, UsageError, usable
-from weft.net.metrics import Counters
 from weft.net.timers import Timers, Turns, now_ms
 from weft.protocol import seam
 from weft.protocol.delivery import REJECT_MESSAGE, message_id
-from weft.rules.hierarchy import claimed_origin
-from weft.store.interface import NotHeld, Store, StoreError
-from weft.store.reader import Reader, Since
+from weft.store.interface import Since, Store
 
 if TYPE_CHECKING:
+    from weft.documents.descriptor import SealedEvent
+    from weft.net.replay import Replay
     from weft.net.tracer import Tracer
 
 log = logging.getLogger("weft.net")
@@ -72,7 +69,7 @@ ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
 
 Decode: TypeAlias = Callable[[bytes], object]
 """Reads a payload."""
-Seek: TypeAlias = Callable[["Subscription"], Awaitable[SealedEvent]]
+Seek: TypeAlias = Callable[["Subscription"], Awaitable["SealedEvent"]]
 """Gets the event that a subscription reads on from, once the past after it is in the store."""
 Callback: TypeAlias = Callable[["Notification"], object]
 """Called with each notification; an awaitable that it returns is awaited."""
@@ -82,10 +79,6 @@ Passed: TypeAlias = tuple[Topic, str, bytes, int]
 
 PASSED_MAX = 2_000
 """guess: deliveries remembered for a picture, which asks several times a second."""
-HELD_MAX = 4_096
-"""guess: live events that wait while the past is read; older ones have long reached the store."""
-PAGE = 256
-"""guess: events read from the store at once, some 10 ms."""
 _LOSS_MS = 1_000  # guess: between two lines in the log about the losses of one subscription
 _NOTE_BYTES = 400  # measured: what a notification weighs besides its payload
 
@@ -255,7 +248,7 @@ class Subscription:
         self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
         self._failure: WeftError | None = None  # to be raised where the past would have come
-        self._past = _Past(self, *past) if past is not None else None  # None: live
+        self._past = _replay(self, *past) if past is not None else None  # None: live
 
     def __repr__(self) -> str:
         first = next(iter(self._topics), None)  # `topic` may have been removed
@@ -493,7 +486,7 @@ class Subscription:
         self._failure = error
         await self.close()
 
-    def go_live(self) -> None:
+    def replayed(self) -> None:
         """The past has been read."""
         self._past = None
 
@@ -565,88 +558,10 @@ class Subscription:
         self._seat.wake()
 
 
-class _Past:
-    """Reads the past into a subscription, from the loop's next turn on, and makes it live then."""
+def _replay(subscription: Subscription, store: Store, since: Since, seek: Seek) -> Replay:
+    from weft.net.replay import Replay  # noqa: PLC0415  (only peers with a store read it)
 
-    def __init__(self, subscription: Subscription, store: Store, since: Since, seek: Seek) -> None:
-        """`seek` gets the event to read on from if it is not in the store."""
-        self._subscription = subscription
-        self._held: BoundedDict[Cid, seam.Deliver] = BoundedDict(HELD_MAX)
-        self._paused = False  # the subscription is full
-        self._sought: Cid | None = None  # the event to read on from, which is not handed out
-        self._reader: Reader | None = None
-        self._failing: asyncio.Task[None] | None = None  # the store cannot be read
-        loop = asyncio.get_running_loop()
-        try:
-            self._reader = Reader(store, subscription.topic, since)
-        except NotHeld:
-            assert isinstance(since, bytes)
-            self._sought = Cid(since)
-            self._seeking = loop.create_task(self._seek(store, self._sought, seek))
-        else:
-            loop.call_soon(self._read)
-
-    async def _seek(self, store: Store, cid: Cid, seek: Seek) -> None:
-        """Begin reading after an event that is not in the store: with all stored events that are
-        not in the past of its parents."""
-        subscription = self._subscription
-        try:
-            event = await seek(subscription)
-            self._reader = Reader(store, subscription.topic, event.parents)
-        except WeftError as error:
-            if not subscription.closed:
-                await subscription.fail(error)
-            return
-        self._held.pop(cid, None)
-        self._read()
-
-    def hold(self, cid: Cid, deliver: seam.Deliver) -> None:
-        """A live event came meanwhile."""
-        oldest = self._held.put(cid, deliver)
-        if oldest is not None and not self._will_read(oldest):
-            self._subscription.lose(oldest)
-
-    def _will_read(self, deliver: seam.Deliver) -> bool:
-        """Whether an event lies above what was read so far, and so comes from the store."""
-        assert deliver.descriptor is not None
-        return self._reader is None or position(deliver.descriptor) > self._reader.after
-
-    def go_on(self) -> None:
-        """The application has read half of what waited."""
-        if self._paused:
-            self._paused = False
-            self._read()
-
-    def _read(self) -> None:
-        """Read page after page, and pause while the subscription is full."""
-        subscription = self._subscription
-        while not subscription.closed:
-            assert self._reader is not None
-            try:
-                page = self._reader.read(PAGE)
-            except StoreError as error:
-                self._failing = asyncio.get_running_loop().create_task(subscription.fail(error))
-                return
-            if not page:
-                break
-            full = None
-            for event in page:
-                self._held.pop(event.cid, None)
-                if event.cid == self._sought:
-                    continue
-                origin = claimed_origin(subscription.topic, event.metadata)
-                run = handed_out(event, event.payload)
-                if subscription.leaves_out(run):
-                    continue
-                deliver = seam.Deliver(subscription.topic, run, 0, event, origin)
-                full = subscription.put(deliver, run.size)
-            if full is not None:
-                self._paused = True
-                return
-        for deliver in self._held.values():
-            subscription.put(deliver, deliver.run.size)
-        self._held.clear()
-        subscription.go_live()
+    return Replay(subscription, store, since, seek)
 
 
 class Subscriptions:

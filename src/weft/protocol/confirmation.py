@@ -37,7 +37,6 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct, field
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import known_event, number_of
 from weft.documents.run import RUN_MAX, Run
 from weft.ids import Cid, Contact, PeerId, Topic, cid_of, peer_text
 from weft.protocol.context import Context, Handlers, LookupDone
@@ -343,6 +342,8 @@ class Confirmations:
 
 def _number_of(library: Store, cid: Cid, about: Span) -> int | None:
     """The number of a stored event, if it is of the life of the publisher that a run is of."""
+    from weft.documents.descriptor import known_event, number_of  # noqa: PLC0415
+
     block = library.get(cid)
     named = number_of(known_event(block, cid)) if block is not None else None
     of_life = named is not None and named[:2] == (about.publisher, about.incarnation)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from msgspec import Struct
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import SealedEvent
 from weft.ids import Contact, PeerId, Topic, peer_number, peer_text
 from weft.protocol.quota import Walks
 from weft.protocol.seam import Answer, Effect, Millis, Send, SetTimer, Timer, Trace
@@ -22,6 +21,7 @@ from weft.protocol.wire import Message
 from weft.rules.draw import absorb, below
 
 if TYPE_CHECKING:
+    from weft.documents.descriptor import SealedEvent
     from weft.protocol.config import Config  # composed of the layers' own, which stand above
 
 T = TypeVar("T")

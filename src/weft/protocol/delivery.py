@@ -36,13 +36,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
-from weft.documents.descriptor import TopicVersion, known_event, number_of
 from weft.documents.headers import in_metadata, unwrap, wrap
 from weft.documents.refusal import Refused
 from weft.documents.run import (
@@ -75,7 +74,10 @@ from weft.protocol.seam import (
 )
 from weft.protocol.wire import REASON_MAX, Span
 from weft.rules import hierarchy
-from weft.store.reader import Since
+from weft.store.interface import Since
+
+if TYPE_CHECKING:
+    from weft.documents.descriptor import TopicVersion
 
 PUBLISH_MESSAGE = "PUBLISH_MESSAGE"
 REJECT_MESSAGE = "REJECT_MESSAGE"
@@ -601,6 +603,8 @@ def _may_be_named(topic: Topic, run: Run) -> bool:
 
 def _is_linked(block: bytes) -> bool:
     """Whether an event links to a version of its topic."""
+    from weft.documents.descriptor import known_event  # noqa: PLC0415
+
     try:
         return known_event(block, cid_of(block)).link is not None
     except Refused:
@@ -615,6 +619,8 @@ def opened(topic: Topic, run: Run) -> Run:
 
 
 def _payload_in(topic: Topic, event: Event) -> bytes:
+    from weft.documents.descriptor import known_event, number_of  # noqa: PLC0415
+
     try:
         block = known_event(event.payload, cid_of(event.payload))
     except Refused:

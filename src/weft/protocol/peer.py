@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args
 from weft.documents.run import Proven
 from weft.documents.signature import Signer
 from weft.ids import GENERAL, Contact, PeerId, Topic, contact_text, peer_text
-from weft.protocol import confirmation, flood, liveness, membership, publication
+from weft.protocol import confirmation, liveness, membership, publication
 from weft.protocol.config import Config
 from weft.protocol.confirmation import Confirmations
 from weft.protocol.context import (
@@ -42,7 +42,6 @@ from weft.protocol.context import (
 )
 from weft.protocol.defence import Informants
 from weft.protocol.delivery import Delivery
-from weft.protocol.flood import Flood
 from weft.protocol.liveness import Liveness, Ping, Pong
 from weft.protocol.membership import (
     NO_NEWS,
@@ -189,6 +188,8 @@ class Peer:
 
             return TopicRouting(ctx, delivery, self.dht)
         if chosen == "flood":
+            from weft.protocol.flood import Flood  # noqa: PLC0415
+
             return Flood(ctx, delivery, self.general)
         return Tera(ctx, delivery, multi_topic, self.general, self.liveness)
 
@@ -207,6 +208,10 @@ class Peer:
             from weft.protocol.pulsar import pulsar  # noqa: PLC0415
 
             return pulsar.refusals(ctx)
+        if room == "flood":
+            from weft.protocol import flood  # noqa: PLC0415
+
+            return flood.refusals(ctx)
         from weft.protocol.topic_dht import topic_dht  # noqa: PLC0415
 
         return topic_dht.refusals(ctx)
@@ -248,7 +253,6 @@ class Peer:
         ctx, dht, history = self._ctx, self.dht, self.history
         return {
             **Refusals(ctx, self._informants).handlers(),
-            **flood.refusals(ctx),
             **self.routing.handlers(),
             **(dht.handlers(self.routing.provides) if dht is not None else {}),
             **(self._confirmations.handlers(history.handlers()) if history is not None else {}),

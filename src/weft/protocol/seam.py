@@ -11,16 +11,17 @@ cancelled: each carries enough to tell whether it still means something when it 
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Union, get_args
 
 from msgspec import Struct
 
-from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.run import Run
 from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.wire import Message
-from weft.store.interface import Retention
-from weft.store.reader import Since
+from weft.store.interface import Retention, Since
+
+if TYPE_CHECKING:
+    from weft.documents.descriptor import SealedEvent, TopicVersion
 
 Millis: TypeAlias = int
 """A time or a duration in milliseconds. Machines only compare times of the same peer."""

@@ -34,9 +34,9 @@ from weft.sim.node import TRUE_CLOCK, Clock, Node, keyed
 from weft.sim.record import Delivery
 from weft.sim.workload import Publication
 from weft.sim.world import Observer, SizeOf, World
-from weft.store.interface import Store
+from weft.store.interface import Since, Store
 from weft.store.memory import MemoryStore
-from weft.store.reader import Since, read_all
+from weft.store.reader import read_all
 from weft.trace import Writer
 
 

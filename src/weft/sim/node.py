@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
-
-from weft.documents.signature import SIGNATURE_BYTES, Signer
+from weft.documents.signature import Signer, key_pair
+from weft.documents.signature import sign as sign_with
 from weft.ids import Contact, PeerId, make_address
 from weft.protocol import seam
 from weft.store.interface import Batch, Store
@@ -155,10 +154,10 @@ def keyed(seed: int, index: int) -> tuple[Contact, Signer]:
     address that is well formed and never used."""
     key = (seed & (1 << 64) - 1).to_bytes(8, "big")
     secret = blake2b(index.to_bytes(_INDEX_BYTES, "big"), digest_size=32, key=key).digest()
-    public, private = crypto_sign_seed_keypair(secret)
+    public, private = key_pair(secret)
     address = make_address(f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}", 1)
 
     def sign(data: bytes) -> bytes:
-        return crypto_sign(data, private)[:SIGNATURE_BYTES]
+        return sign_with(data, private)
 
-    return Contact(PeerId(public), address), sign
+    return Contact(public, address), sign

@@ -47,7 +47,7 @@ from weft.sim.record import Record
 from weft.sim.recorded import Recorded
 from weft.sim.workload import HIERARCHY, Publication, Shape, Workload, draw_workload
 from weft.sim.world import World
-from weft.store.reader import Since
+from weft.store.interface import Since
 from weft.trace import Writer
 
 GHOST_PERCENT_MAX = 2

@@ -31,8 +31,7 @@ from weft.protocol.wire import Message
 from weft.sim.network import Network, Partition
 from weft.sim.node import TRUE_CLOCK, Clock, Node
 from weft.sim.record import Record
-from weft.store.interface import Store
-from weft.store.reader import Since
+from weft.store.interface import Since, Store
 
 Action: TypeAlias = Callable[[], None]
 SizeOf: TypeAlias = Callable[[Message], int]

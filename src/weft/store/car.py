@@ -30,12 +30,13 @@ from msgspec import Struct, field
 
 from weft.documents import authority, dagcbor, descriptor
 from weft.documents.dag import Stream
-from weft.documents.descriptor import BLOCK_BYTES_MAX, SealedEvent, TopicVersion
+from weft.documents.dagcbor import BLOCK_BYTES_MAX
+from weft.documents.descriptor import SealedEvent, TopicVersion
 from weft.documents.refusal import Reason, Refused
 from weft.errors import WeftError
 from weft.ids import CID_BYTES, CID_PREFIX, Cid, Topic, owner_in, varint
-from weft.store.interface import Batch, Store
-from weft.store.reader import Since, read_all, stream_of
+from weft.store.interface import Batch, Since, Store
+from weft.store.reader import read_all, stream_of
 
 ROOTS_MAX = 4_096
 _FOREIGN_BYTES_MAX = 256 << 20

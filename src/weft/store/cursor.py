@@ -44,8 +44,9 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from weft.documents.dag import START, Position, position, surely_pruned
+from weft.documents.dag import surely_pruned
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import START, Position, position
 from weft.ids import Cid, Topic, cid_text
 from weft.store.interface import PAGE, Store, StoreError
 

@@ -13,14 +13,16 @@ down is told so (`reader.Reader.pruned`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from weft.documents.dag import START, Position
-from weft.documents.descriptor import SealedEvent, TopicVersion
+from weft.documents.position import START, Position
 from weft.errors import WeftError
 from weft.ids import Cid, PeerId, Topic
+
+if TYPE_CHECKING:
+    from weft.documents.descriptor import SealedEvent, TopicVersion
 
 PAGE = 1_000
 """guess: events read at once; some 500 kB where they are small."""
@@ -30,6 +32,9 @@ Outcome: TypeAlias = Literal[
     "known",  # was there before
     "pruned",  # at or below the floor of its stream: not stored
 ]
+
+Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]
+"""The beginning, a time in milliseconds, an event (a `Cid`) or heads."""
 
 
 class StoreError(WeftError):

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
-from weft.documents.dag import START, Position, position, surely_pruned
+from weft.documents.dag import surely_pruned
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import START, Position, position
 from weft.ids import Cid, PeerId, Topic
 from weft.store.interface import (
     PAGE,

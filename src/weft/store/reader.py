@@ -19,18 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal, TypeAlias
 
 from weft.documents.authority import MadeFrom, made_from
-from weft.documents.dag import START, Position, Stream, not_before, position
+from weft.documents.dag import Stream, not_before
 from weft.documents.descriptor import SealedEvent, known_event, open_topic
+from weft.documents.position import START, Position, position
 from weft.documents.record import Record, read_record
 from weft.documents.refusal import Refused
 from weft.ids import Cid, Topic
-from weft.store.interface import PAGE, NotHeld, Store
-
-Since: TypeAlias = Literal["beginning"] | int | bytes | tuple[Cid, ...]
-"""The beginning, a time in milliseconds, an event (a `Cid`) or heads."""
+from weft.store.interface import PAGE, NotHeld, Since, Store
 
 
 class Reader:

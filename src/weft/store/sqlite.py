@@ -31,8 +31,9 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from weft import private
-from weft.documents.dag import START, Position, position, surely_pruned
+from weft.documents.dag import surely_pruned
 from weft.documents.descriptor import SealedEvent, known_event
+from weft.documents.position import START, Position, position
 from weft.documents.refusal import Refused
 from weft.ids import Cid, PeerId, Topic, cid_of, cid_text
 from weft.store.interface import (

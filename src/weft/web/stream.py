@@ -19,16 +19,16 @@ from itertools import islice
 import msgspec
 
 import weft
-from weft.documents.dag import Position
 from weft.documents.descriptor import SealedEvent, known_event
 from weft.documents.headers import in_metadata
+from weft.documents.position import Position
 from weft.ids import Cid, cid_text, parse_cid, parse_topic, peer_text
 from weft.net.consumer import Consumed
 from weft.net.control import fields_of
 from weft.net.errors import usable
 from weft.rules.hierarchy import claimed_origin
 from weft.store.cursor import PositionError
-from weft.store.reader import Since
+from weft.store.interface import Since
 
 WAITING_MAX = 64
 """guess: events read ahead for a client that takes them slowly."""

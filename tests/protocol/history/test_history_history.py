@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from history_kit import T, Town, history
-from weft.documents.dag import position
+from weft.documents.position import position
 from weft.ids import PeerId
 from weft.protocol import seam
 from weft.protocol.config import Config
@@ -13,8 +13,8 @@ from weft.protocol.history import server
 from weft.protocol.history.stream import Heads
 from weft.rules.prefix import segment_key
 from weft.sim.network import Partition
-from weft.store.interface import Retention
-from weft.store.reader import Since, read_all
+from weft.store.interface import Retention, Since
+from weft.store.reader import read_all
 
 
 def assert_same_streams(town: Town, numbers: range | tuple[int, ...], events: int) -> None:

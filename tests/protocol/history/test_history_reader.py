@@ -18,8 +18,7 @@ from weft.sim.checkers.history import check_complete_streams
 from weft.sim.checkers.state import states_of
 from weft.sim.network import Partition
 from weft.sim.node import keyed
-from weft.store.interface import Batch
-from weft.store.reader import Since
+from weft.store.interface import Batch, Since
 
 
 def set_room(town: Town, number: int, events: int) -> None:

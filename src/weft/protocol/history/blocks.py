@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from weft.documents.descriptor import BLOCK_BYTES_MAX
+from weft.documents.dagcbor import BLOCK_BYTES_MAX
 from weft.ids import WireCid, WireTopic
 from weft.protocol.wire import Counter, Message, Span, WireReason
 

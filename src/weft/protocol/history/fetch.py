@@ -51,8 +51,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import Position, Stream, position
+from weft.documents.dag import Stream
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import Position, position
 from weft.documents.refusal import Reason
 from weft.ids import GENERAL, Cid, Contact, PeerId, Topic, cid_of
 from weft.protocol.context import Context

@@ -80,8 +80,7 @@ from weft.protocol.seam import (
 from weft.protocol.wire import Message, span_of
 from weft.rules.draw import stream_of
 from weft.rules.hierarchy import ORIGIN
-from weft.store.interface import Store
-from weft.store.reader import Since
+from weft.store.interface import Since, Store
 
 _TELL = stream_of("history.tell")
 _Before: TypeAlias = tuple[Recent, list[Statement], Contact]

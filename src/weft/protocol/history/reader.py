@@ -65,8 +65,8 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import START, Position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import START, Position
 from weft.ids import CID_BYTES, Cid, Contact, PeerId, WireCid, WireTopic
 from weft.protocol.context import Context, FarBehind
 from weft.protocol.history.blocks import Blocks
@@ -75,8 +75,7 @@ from weft.protocol.history.ownership import Members
 from weft.protocol.history.stream import HEADS_MAX, Head, Heads, Streams, Taken, TopicStream
 from weft.protocol.seam import Millis
 from weft.protocol.wire import Counter, Message
-from weft.store.interface import Store
-from weft.store.reader import Since
+from weft.store.interface import Since, Store
 
 PAGES_MAX = 8
 """guess: pages that one question may ask for."""

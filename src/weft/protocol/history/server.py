@@ -29,8 +29,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import Position, position
 from weft.documents.descriptor import SealedEvent
+from weft.documents.position import Position, position
 from weft.ids import Cid, Contact, PeerId, Topic
 from weft.protocol.context import Context
 from weft.protocol.history.blocks import BLOCKS_MAX, BlocksReply, BlocksRequest
@@ -39,9 +39,8 @@ from weft.protocol.history.storage import Storage
 from weft.protocol.history.stream import Head
 from weft.protocol.history.versions import Versions
 from weft.protocol.seam import Millis
-from weft.store.interface import NotHeld, Store
+from weft.store.interface import NotHeld, Since, Store
 from weft.store.reader import Reader as Pages
-from weft.store.reader import Since
 
 PACE = "history.pace"
 BESIDE_MAX = 4_096

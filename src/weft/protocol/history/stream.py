@@ -58,8 +58,9 @@ from typing import Annotated, NamedTuple, TypeAlias
 from msgspec import Meta, Struct, msgpack
 
 from weft.bounded import BoundedDict
-from weft.documents.dag import Added, Position, Stream, position
+from weft.documents.dag import Added, Stream
 from weft.documents.descriptor import SealedEvent, handed_out, known_event, number_of, verify_event
+from weft.documents.position import Position, position
 from weft.documents.refusal import Reason, Refused
 from weft.documents.run import Event, Run, Statement, verify_statement
 from weft.ids import Cid, Contact, PeerId, Topic, WireCid, WirePeerId, WireTopic, cid_of
@@ -71,8 +72,8 @@ from weft.protocol.history.versions import Versions, Waiting
 from weft.protocol.seam import Deliver, Millis
 from weft.protocol.wire import Counter, Message
 from weft.rules.hierarchy import claimed_origin
-from weft.store.interface import Store
-from weft.store.reader import Since, stream_of
+from weft.store.interface import Since, Store
+from weft.store.reader import stream_of
 
 HEADS_MAX = 64
 """guess: heads told in one message; a stream has one per publisher at most, and mostly one."""
