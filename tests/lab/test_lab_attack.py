@@ -150,6 +150,14 @@ def test_a_run_that_ends_early_is_judged_as_one_that_lasts(monkeypatch: pytest.M
     assert early["messages"] < lasting["messages"]  # it is weighed for less long
 
 
+def test_what_is_lost_before_the_attack_allows_nothing_later() -> None:
+    """It took two minutes in the calm time, and three times that was allowed."""
+    with planted(attack.FORGED_AND_TWICE):
+        row = attack.run(SMALL_RUN, 2)
+    assert row["p99"] > 100 * row["p99_calm"]
+    assert row["of_allowed"] > 1
+
+
 def test_a_run_in_which_something_is_owed_lasts() -> None:
     """Events that take twice as long as a settled run waits count as delivered."""
     slow = late(

@@ -249,7 +249,8 @@ def _played(params: Params, seed: int) -> Columns:
         net.run(END_MS - SETTLED_MS)
         made_up = max(made_up, _made_up(net, gang, honest))
     took = _latencies(net, params["honest"])
-    calm = _within(took, calm_from_ms, struck_ms)
+    # Deliveries that are lost before the attack set no latency, or any would be allowed after it.
+    calm = [each for each in _within(took, calm_from_ms, struck_ms) if each < END_MS]
     struck = _within(took, struck_ms, struck_ms + ATTACK_MS)
     late = _within(took, struck_ms + LATE_MS, struck_ms + ATTACK_MS)
     usual_ms, late_ms = _percentile(calm, 99), _percentile(late, 99)
