@@ -88,6 +88,11 @@ def left_out(original: Function) -> Function:
     return lambda *args, **named: 0
 
 
+def always(value: object) -> Instead:
+    """A function that gives the same whatever it is asked: a check that lets all pass."""
+    return lambda _: lambda *args, **named: value
+
+
 # --- of simulated peers ---------------------------------------------------------------------------
 
 SEND, ARRIVE = "weft.sim.world:World._send", "weft.sim.world:World._push"
