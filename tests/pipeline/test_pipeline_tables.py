@@ -121,3 +121,14 @@ def test_texts_are_read_as_codes_however_they_are_written(tmp_path: Path, encodi
     assert pyarrow.types.is_dictionary(batch.column("point").type)
     assert batch.column("point").to_pylist() == points
     assert batch.column("load").to_pylist() == [None] * 4
+
+
+def test_a_brief_table_has_all_rows_and_no_bounds(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("p", 2, 1.5), ("", None, None), (None, 3, 0.5)]
+    frame = spark.createDataFrame(rows, SHAPE).coalesce(1)
+    tables.write(frame, tmp_path / "brief", brief=True)
+    assertDataFrameEqual(tables.read(spark, tmp_path / "brief", SHAPE), frame)
+    assert tables.count(tmp_path / "brief") == 3
+    [file] = (tmp_path / "brief").glob("*.parquet")
+    group = parquet.read_metadata(file).row_group(0)
+    assert not any(group.column(number).is_stats_set for number in range(len(SHAPE)))
