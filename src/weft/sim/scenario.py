@@ -238,7 +238,7 @@ class Scenario:
             writer=writer,
         )
         self._wanted = [dict.fromkeys(topics) for topics in self.workload.interests]
-        self._bound_violations: list[str] = []
+        self._sampled_violations: list[str] = []
         for clock in self.plan.clocks or (TRUE_CLOCK,) * settings.peers:
             self.net.add(clock=clock)
         if self.plan.hostility is not None:
@@ -299,10 +299,19 @@ class Scenario:
     def _schedule_samples(self) -> None:
         for at_ms in range(0, self.timeline.end_ms, _SAMPLE_CYCLES * self.cycle_ms):
             self.world.at(at_ms, self._sample)
+        if PROMISES[self.settings.routing].roots and not self._hostile:
+            settle_ms = _SETTLE_CYCLES * self.cycle_ms
+            from_ms = settle_ms if self.settings.calm else self.timeline.heal_ms + settle_ms
+            for at_ms in range(from_ms, self.timeline.end_ms, self.cycle_ms):
+                self.world.at(at_ms, self._look_at_roots)
 
     def _sample(self) -> None:
         states = states_of(self.world).values()
-        self._bound_violations += state.check_bounds(states, self.config, self.world.now_ms)
+        self._sampled_violations += state.check_bounds(states, self.config, self.world.now_ms)
+
+    def _look_at_roots(self) -> None:
+        before_ms = self.world.now_ms - _SETTLE_CYCLES * self.cycle_ms
+        self._sampled_violations += trees.check_rooted(self.world, before_ms)
 
     # --- faults -------------------------------------------------------------------------------
 
@@ -416,7 +425,7 @@ class Scenario:
             *self._judge_order(record),
             *self._judge_hierarchy(record),
             *deliveries.check_answers(record, settled_ms, self.timeline.quiet_ms),
-            *self._bound_violations,
+            *self._sampled_violations,
             *state.check_bounds(states.values(), config, now_ms),
             *state.check_ghosts(everything, states, now_ms, GHOST_PERCENT_MAX),
         ]

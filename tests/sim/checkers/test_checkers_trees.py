@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.ids import Topic
-from weft.sim.checkers.trees import Spot, check_tree
+from weft.protocol.peer import Peer
+from weft.sim.checkers.trees import Spot, check_rooted, check_tree, spots_of
 from weft.sim.scenario import Scenario, ScenarioSettings, run
 
 T = Topic("/t")
@@ -54,6 +57,20 @@ def test_every_run_over_trees_is_asked_for_its_roots() -> None:
     scenario = Scenario(SHRUNK)
     scenario.world.run_until(15_000)
     assert any("root" in one for one in scenario.judge())
+
+
+def test_a_topic_is_asked_for_a_root_at_any_time() -> None:
+    scenario = Scenario(replace(SHRUNK, peers=12))
+    world = scenario.world
+    world.run_until(60_000)
+    assert check_rooted(world, 30_000) == []
+    for node in world.nodes:
+        assert isinstance(node.machine, Peer)
+        if any(spots.get(node.index, Spot()).root for spots in spots_of(world).values()):
+            world.crash(node, silent=True)
+    [found] = check_rooted(world, 30_000)
+    assert "no root at 60000 ms" in found
+    assert check_rooted(world, -1) == []  # nobody has waited for one since then
 
 
 SHRUNK = ScenarioSettings(seed=4, peers=100, topics=1, events=60, routing="pulsarcast", calm=True)

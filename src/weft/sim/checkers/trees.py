@@ -1,5 +1,5 @@
 """Judge of Pulsarcast's trees: every topic with subscribers has its roots, and all of its
-subscribers are below these roots.
+subscribers are below these roots. At no time is a topic without any root.
 
 It knows all live peers and their places, which no peer does. A healed network must get the roots
 that the rules name (`rules/multicast.py`): the peers closest to the topic's id, each joined to the
@@ -109,3 +109,16 @@ def check_world(world: World, config: Config) -> list[str]:
         members = [stay.peer for stay in stays]
         violations += check_tree(topic, spots.get(topic, {}), members, nearest)
     return violations
+
+
+def check_rooted(world: World, before_ms: int) -> list[str]:
+    """The topics that have had a subscriber since `before_ms` and have no root now: a root steps
+    down when another has taken over, and not before."""
+    stays = [stay for stay in world.record.unfinished_stays() if stay.start_ms <= before_ms]
+    topics = {stay.topic for stay in stays if world.nodes[stay.peer].machine is not None}
+    trees = spots_of(world).items()
+    rooted = {topic for topic, spots in trees if any(spot.root for spot in spots.values())}
+    return [
+        f"{topic} has had subscribers since {before_ms} ms and has no root at {world.now_ms} ms"
+        for topic in sorted(topics - rooted)
+    ]
