@@ -128,6 +128,22 @@ def test_a_true_receipt_of_one_side_of_a_cut_is_no_promise_to_the_other(
     assert len(check_complete(record, receipts=True, cuts=[cut])) == owed
 
 
+@pytest.mark.parametrize(
+    ("teller", "cut", "owed"),
+    [(3, (50, 400), 0), (3, (50, 200), 3), (3, (300, 900), 3), (9, (50, 400), 3)],
+)
+def test_a_root_that_is_no_member_holds_an_event_for_a_while_only(
+    teller: int, cut: tuple[int, int], owed: int
+) -> None:
+    """An honest peer (3) or a hostile one (9) took the event over on a side without members."""
+    record = _sound()
+    record.lives.append(Life(3, 1, 0))
+    record.deliveries = []
+    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, teller), RUN))]
+    missed = check_complete(record, receipts=True, cuts=[cut], held_ms=200)
+    assert len(missed) == owed
+
+
 def test_as_many_are_asked_as_the_checker_thinks() -> None:
     assert LIARS_ASKED == publication.ENOUGH
 

@@ -43,6 +43,7 @@ def check_complete(
     liars: int = 0,
     captured: Collection[Topic] = (),
     cuts: Collection[tuple[int, int]] = (),
+    held_ms: int = 0,
 ) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
 
@@ -55,18 +56,23 @@ def check_complete(
     itself, at once: it counts as a holder, as above.) A receipt counts for nothing if the `liars`
     are so many that they may be all peers that a publisher asks, and more than the topic's members;
     and during one of the `cuts`, from one time to another, if it was true and all members that got
-    the event have left since: they may have been all members on their side. Nothing is required in
-    topics that hostile peers have `captured`.
+    the event have left since: they may have been all members on their side. There may also have
+    been no member on that side, only honest peers that route for members, as Pulsarcast's roots do;
+    these hold an event for `held_ms`, so nothing is required if the cut goes on for longer. Nothing
+    is required in topics that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
     lasting = record.lasting_stays()
     known = _known_events(record, deliveries, lasting)
     if receipts:
-        for key, told in _receipts(record):
+        honest = {life.peer for life in record.lives}
+        for key, told, teller in _receipts(record):
             # What somebody got that still holds it is known already.
-            at_ms, was_true = told.published_ms, bool(deliveries.get(key))
-            left = was_true and any(start <= at_ms <= end for start, end in cuts)
-            if not left and not _outnumbered(record, key[0], at_ms, liars):
+            at_ms = told.published_ms
+            ends = [end for start, end in cuts if start <= at_ms <= end]
+            left = bool(ends and deliveries.get(key))
+            routed = teller in honest and any(end > at_ms + held_ms for end in ends)
+            if not left and not routed and not _outnumbered(record, key[0], at_ms, liars):
                 known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
@@ -135,8 +141,9 @@ def _outnumbered(record: Record, topic: Topic, at_ms: int, liars: int) -> bool:
     return liars >= LIARS_ASKED and liars > members
 
 
-def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:
-    """Events whose publisher lives on and was told by another peer that they are delivered."""
+def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known, int]]:
+    """Events whose publisher lives on and was told by another peer that they are delivered, and
+    that peer."""
     running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
     for publication in record.publications.values():
         if (publication.peer, publication.life) not in running:
@@ -147,7 +154,9 @@ def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known]]:
                 continue
             if answer.contact.peer != event.publisher:
                 because = f"its publisher was told at {at_ms} ms that it is delivered"
-                yield event_key(publication.topic, event), _Known(publication.at_ms, because)
+                told = _Known(publication.at_ms, because)
+                teller = record.index_of(answer.contact.peer)
+                yield event_key(publication.topic, event), told, teller
 
 
 # --- among honest peers, no peer is called a liar ---------------------------------------------
