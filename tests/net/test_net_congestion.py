@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ import pytest
 import weft
 from nameless import unsigned_run
 from net_kit import TOPIC, Caller, Node, caller, node, payload, quick, turn, until
-from weft.documents.run import RUN_MAX
-from weft.ids import Contact, PeerId
+from weft.documents.run import PAYLOAD_BYTES_MAX, RUN_MAX
+from weft.ids import Contact, PeerId, Topic
 from weft.net.codec import Hello
 from weft.net.config import Network
-from weft.net.congestion import WINDOW_RUNS
+from weft.net.congestion import WINDOW_BYTES, WINDOW_RUNS, WINDOWS_RUNS
 from weft.net.errors import LossError, NotConfirmed
 from weft.net.subscription import Gap, OnLoss, Subscription
 from weft.protocol import seam
@@ -160,6 +161,55 @@ async def test_publish_from_outside_waits_for_answers_while_its_window_is_full()
         await until(lambda: len(tokens(a)) == WINDOW_RUNS + 1)
         a.do(*(seam.Answer(token, "delivered") for token in tokens(a)[1:]))
         a.machine.react = publisher_to()  # type: ignore[assignment]
+        await task
+
+
+async def test_publish_from_outside_waits_while_too_many_bytes_are_on_their_way() -> None:
+    async def publish_all(a: Node) -> None:
+        for _ in range(2 * count):
+            await a.runtime.publish(TOPIC, bytes(size), "queued")
+
+    size = PAYLOAD_BYTES_MAX // 2
+    count = WINDOW_BYTES // size
+    async with node(LIMITS) as a:
+        a.machine.react = outside
+        task = asyncio.create_task(publish_all(a))
+        await until(lambda: a.count("publish_waits_window") == 1)
+        sent = [fact for fact in a.machine.facts if isinstance(fact, seam.Publish)]
+        on_the_way = sum(len(payload) for fact in sent for payload in fact.payloads)
+        assert WINDOW_BYTES <= on_the_way < WINDOW_BYTES + PAYLOAD_BYTES_MAX
+        a.machine.react = publisher_to()  # type: ignore[assignment]
+        a.do(*(seam.Answer(token, "delivered") for token in tokens(a)))
+        await task
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_publish_from_outside_waits_while_runs_of_many_topics_are_on_their_way(
+    linger_ms: int, at_once: bool
+) -> None:
+    """The machine keeps only so many; those that are being gathered count."""
+    topics = [Topic(f"/{number}") for number in range(3 * WINDOWS_RUNS)]
+
+    async def publish_all(a: Node) -> None:
+        published = (a.runtime.publish(topic, b"", "queued") for topic in topics)
+        if at_once:
+            await asyncio.gather(*published)
+        else:
+            for one in published:
+                await one
+
+    async with node(replace(LIMITS, linger_ms=linger_ms)) as a:
+        a.machine.react = outside
+        task = asyncio.create_task(publish_all(a))
+        for answered in (0, 1, WINDOWS_RUNS):
+            a.do(*(seam.Answer(token, "delivered") for token in tokens(a)[:answered]))
+            await until(lambda n=answered: len(tokens(a)) == WINDOWS_RUNS + n)  # type: ignore[misc]
+            for _ in range(3):
+                await turn()
+            assert len(tokens(a)) == WINDOWS_RUNS + answered and not task.done()
+        a.machine.react = publisher_to()  # type: ignore[assignment]
+        a.do(*(seam.Answer(token, "delivered") for token in tokens(a)[WINDOWS_RUNS:]))
         await task
 
 

@@ -120,8 +120,9 @@ class Window:
     def total(self) -> int:
         return self._total
 
-    def is_full(self, topic: Topic) -> bool:
-        if self._total >= WINDOWS_RUNS:
+    def is_full(self, topic: Topic, begun: int) -> bool:
+        """`begun`: runs of other topics that are about to be on their way."""
+        if self._total + begun >= WINDOWS_RUNS:
             return True
         return self._runs.get(topic, 0) >= WINDOW_RUNS or self._bytes.get(topic, 0) >= WINDOW_BYTES
 

@@ -470,7 +470,7 @@ class Runtime:
         self.check_open()
         if self._full:
             await self._wait_for_room()
-        if expected == "queued" and self._window.is_full(topic):
+        if expected == "queued" and self._is_window_full(topic):
             await self._wait_for_window(topic)
         gathered = self.gathered.get(topic)
         if gathered is None or gathered.size + len(payload) > GATHERED_BYTES_MAX:
@@ -551,10 +551,19 @@ class Runtime:
 
         return on_answer
 
+    def _is_window_full(self, topic: Topic) -> bool:
+        """Whether there is no room for one more event. Runs that are being gathered will be on
+        their way, too, and an event of their topics joins them."""
+        begun = 0 if topic in self.gathered else len(self.gathered)
+        return self._window.is_full(topic, begun)
+
     async def _wait_for_window(self, topic: Topic) -> None:
         self.counters.publish_waits_window += 1
-        while self._window.is_full(topic) and not self.closed:
-            await self._window.next_answer()
+        while self._is_window_full(topic) and not self.closed:
+            if self.gathered:  # runs that linger get no answer, and may be all that is in the way
+                self._send_gathered()
+            else:
+                await self._window.next_answer()
 
     async def publish_together(
         self, named: Mapping[Topic, Sequence[Topic]], payload: bytes

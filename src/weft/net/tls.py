@@ -35,6 +35,7 @@ RECORD_BYTES = 16_384  # TLS: the most plaintext in one record
 _HEADER_BYTES = 5  # TLS: a record's header; its last two bytes are the length of the rest
 _RECORD_EXTRA = 22  # header 5, content type 1, tag 16
 _PULL_SPARE = 4_096  # handshake messages that wait beside application data
+_ANSWERS_BYTES_MAX = 4_096  # guess: of answers to key updates (150 of them) that wait for a write
 _RECORD_KINDS = range(20, 25)  # TLS: what a record begins with (RFC 8446, B.1)
 _NO_PROTOCOL = "no application protocol"  # how OpenSSL puts it when the other side says so
 _NOT_WEFT = "the other side speaks TLS, but not weft"
@@ -198,11 +199,18 @@ class Channel:
             self._tls._raise_ssl_error(self._ssl, size)
         except SSL.WantReadError:  # what was whole belonged to the handshake
             self._unread = 0
+            self._check_answers()
         except SSL.ZeroReturnError:
             raise Ended from None
         except SSL.Error as error:
             raise TlsFault(f"TLS: {_reason(error)}") from error
         return None
+
+    def _check_answers(self) -> None:
+        """OpenSSL answers each key update that asks for it, and the answers wait for the next
+        write: a caller that only updates its keys would have them pile up."""
+        if _lib.BIO_get_mem_data(self._out, _ffi.NULL) > _ANSWERS_BYTES_MAX:
+            raise TlsFault("TLS: too many key updates")
 
     def write(self, plaintext: bytes) -> bytes:
         """The ciphertext of `plaintext`, after all that waited to go out."""
