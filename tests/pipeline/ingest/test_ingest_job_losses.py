@@ -395,6 +395,21 @@ def test_a_field_that_is_given_twice_is_no_name(spark: SparkSession, tmp_path: P
     assert bad == [("subs.jsonl", 2, TWICE)]
 
 
+def test_times_of_json_may_have_fractions(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.jsonl"
+    times = ("1700000000.5", "12345678.0", "1.7e9", "5.25", "1e99")
+    path.write_text(
+        "".join(f'{{"user": "{time}", "topic": "x", "time": {time}}}\n' for time in times)
+    )
+    seconds = {("1700000000.5", 1_700_000_000), ("12345678.0", 12_345_678), ("5.25", 5)}
+    kept, bad = taken(spark, [path])
+    assert kept == {
+        *((user, "x", time) for user, time in seconds),
+        ("1.7e9", "x", 1_700_000_000),
+    }
+    assert bad == [("subs.jsonl", 5, NO_TIME)]
+
+
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
     users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
     times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]
