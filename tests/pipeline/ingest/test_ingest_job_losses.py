@@ -410,6 +410,15 @@ def test_times_of_json_may_have_fractions(spark: SparkSession, tmp_path: Path) -
     assert bad == [("subs.jsonl", 5, NO_TIME)]
 
 
+@pytest.mark.parametrize("above", ["sep=,", "# exported, by x", "Report,"])
+def test_a_header_below_other_lines_is_no_membership(tmp_path: Path, above: str) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text(f"{above}\ntopic,user\nx,ann\ny,bob\n")
+    with pytest.raises(BadInput, match="'topic, user' is a header, it seems, but other lines"):
+        plan_delimited("csv", inspect(str(path)), Options())
+    assert plan_delimited("csv", inspect(str(path)), Options(header=False)).header is None
+
+
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
     users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
     times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]

@@ -101,6 +101,12 @@ def knows_names(cells: Sequence[str]) -> bool:
     return any(_plain(cell) in names for cell in cells)
 
 
+def names_both(cells: Sequence[str]) -> bool:
+    """Whether one of these cells is a name for users and another one a name for topics."""
+    plain = {_plain(cell) for cell in cells}
+    return all(not plain.isdisjoint(KNOWN[what]) for what in ("user", "topic"))
+
+
 def looks_like_header(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
     """Whether these cells name the columns `below` them.
 

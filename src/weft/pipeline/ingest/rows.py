@@ -49,6 +49,7 @@ from weft.pipeline.ingest.options import (
     knows_names,
     looks_like_header,
     may_be_header,
+    names_both,
     unit_of,
 )
 from weft.pipeline.ingest.records import LINE, NOT_TEXT, STAGED
@@ -290,6 +291,8 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
     below = _sample(format_name, separator, lines[first.count("\n") + 1 :])
     guessed = looks_like_header(cells, below)
     header = (guessed or by_names) if options.header is None else options.header
+    if options.header is None and not header:
+        _check_no_header_below(file, below)
     if len(cells) < 2:
         others = (each for each in _OTHER_SEPARATORS if each != separator and each in first)
         hint = next((f"; with {each!r} between columns, say --separator" for each in others), "")
@@ -315,6 +318,17 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         _named(cells, header) if len(cells) > 2 + (time is not None) else (),
         "" if header or options.header is not None or not may_be_header(cells, below) else first,
     )
+
+
+def _check_no_header_below(file: Inspected, below: Sequence[Sequence[str]]) -> None:
+    """Raise `BadInput` if a header stands below other lines (a title, a comment, what a spreadsheet
+    says of separators): it would be a row, and the columns would go by their numbers."""
+    for cells in below:
+        if names_both(cells):
+            raise BadInput(
+                f"{file.path}: {', '.join(cells)!r} is a header, it seems, but other lines stand "
+                "above it; remove these, or say --no-header"
+            )
 
 
 def _named(cells: Sequence[str], header: bool) -> tuple[str, ...]:
