@@ -419,6 +419,23 @@ def test_a_header_below_other_lines_is_no_membership(tmp_path: Path, above: str)
     assert plan_delimited("csv", inspect(str(path)), Options(header=False)).header is None
 
 
+def test_what_stands_beside_an_edge_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    edges, plain = tmp_path / "edges.txt", tmp_path / "graph.txt"
+    edges.write_text("# from to weight time\n1 2\n1 2 0.5 9\n")
+    plain.write_text("# from to\n1 2\n3 4\n")
+    extras = {
+        None: '{"column 3":"0.5","column 4":"9"}',
+        "4": '{"column 3":"0.5"}',
+    }
+    for number, (time, extra) in enumerate(extras.items()):
+        place = tmp_path / f"lake-{number}"
+        ingest(spark, [edges], place, options=Options(time=time))
+        events = Lake(place).table(spark, "events").orderBy("extra").collect()
+        assert [row.extra for row in events] == [None, extra]
+    ingest(spark, [plain], tmp_path / "plain")
+    assert Lake(tmp_path / "plain").rows("events") == 0
+
+
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
     users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
     times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]

@@ -398,6 +398,7 @@ class Records(Reading):
 
     harmless: ClassVar[tuple[str, ...]] = ()  # problems that say nothing against the format
     names_topics: ClassVar[bool] = True  # else they are called after file and line
+    varies: ClassVar[bool] = False  # whether rows may say more than the first ones do
 
     @abstractmethod
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
@@ -420,9 +421,12 @@ class Records(Reading):
         return False
 
     def events(self, place: Place) -> DataFrame | None:
-        if not self.has_events:
+        if not (self.has_events or self.varies):
             return None
-        return self._staged(place).transform(stated)
+        said = self._staged(place).transform(stated)
+        if not self.has_events and said.where(F.col("extra").isNotNull()).isEmpty():
+            return None
+        return said
 
     def rejects(self, place: Place) -> DataFrame:
         bad = F.col("problem").isNotNull()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pyarrow import RecordBatch
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -370,6 +370,8 @@ def _sample(format_name: str, separator: str, lines: Sequence[str]) -> list[list
 class JsonLines(records.Lines):
     """Objects, three of whose fields count."""
 
+    varies: ClassVar[bool] = True
+
     user: str
     topic: str
     time: str | None
@@ -412,14 +414,6 @@ class JsonLines(records.Lines):
             extra=self._extra(fields),
         )
         return records.alone(entries, "entry")
-
-    def events(self, place: records.Place) -> DataFrame | None:
-        found = super().events(place)
-        if found is not None:
-            return found
-        # Later objects may have fields that none of the first ones had.
-        said = self._staged(place).transform(records.stated)
-        return None if said.where(F.col("extra").isNotNull()).isEmpty() else said
 
     def _extra(self, used: Sequence[str]) -> Column:
         """The fields that do not count."""
