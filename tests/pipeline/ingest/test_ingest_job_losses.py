@@ -19,7 +19,7 @@ from weft.pipeline.ingest.files import inspect, listed
 from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
 from weft.pipeline.ingest.mediawiki import NO_REVISION, NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
-from weft.pipeline.ingest.records import NO_TIME, NOT_TEXT, NULS
+from weft.pipeline.ingest.records import NO_TIME, NO_USER, NOT_TEXT, NULS
 from weft.pipeline.ingest.rows import (
     HALF,
     MORE_JSON,
@@ -436,6 +436,17 @@ def test_what_stands_beside_an_edge_is_kept(spark: SparkSession, tmp_path: Path)
     assert Lake(tmp_path / "plain").rows("events") == 0
 
 
+def test_numbers_that_are_none_are_no_names(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.parquet"
+    held = {"user": [1.5, float("nan")], "topic": ["x", "y"], "_metadata": [1, 2]}
+    parquet.write_table(pyarrow.table(held), path)
+    kept, bad = taken(spark, [path])
+    assert kept == {("1.5", "x", None)}
+    assert bad == [("subs.parquet", 2, NO_USER)]
+    rows = Lake(tmp_path / "lake").table(spark, "events").collect()
+    assert [row.extra for row in rows] == ['{"_metadata":1}']
+
+
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
     users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
     times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]
@@ -463,6 +474,10 @@ def test_what_is_refused_before_it_is_read(tmp_path: Path) -> None:
     hours = pyarrow.array([1], pyarrow.time64("us"))
     parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"], "time": hours}), path)
     with pytest.raises(BadInput, match=r"'time' holds time64\[us\], hours without a date"):
+        plan_parquet(inspect(str(path)), Options())
+    long = pyarrow.array([1], pyarrow.decimal256(50, 2))
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"], "n": long}), path)
+    with pytest.raises(BadInput, match=r"'n' holds decimal256\(50, 2\), which Spark cannot read"):
         plan_parquet(inspect(str(path)), Options())
     strange = tmp_path / os.fsdecode(b"b\xff.csv")
     strange.write_text("user,topic\nann,x\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    FractionalType,
     LongType,
     MapType,
     NumericType,
@@ -74,6 +76,8 @@ _LINES_JOINED = 1_000  # guess: lines in one row; a quote that stays open for lo
 _ROWS = 10_000  # at once
 _BY_COLUMN = "spark.sql.parquet.enableVectorizedReader"
 _HOURS = ("time32", "time64")
+_UNREAD = re.compile(r"halffloat|decimal256\((?:39|[4-7]\d),")
+"""Types of columns that Spark has none for."""
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 _HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
@@ -520,7 +524,8 @@ class Columnar(records.Records):
         placed = rows.select(
             *(self._read(rows, name) for name in rows.columns),
             records.file_number(links).alias(_FILE),
-            F.col("_metadata.row_index").alias(_POSITION),
+            # A column of the file may be called as Spark's own is.
+            rows.metadataColumn("_metadata")["row_index"].alias(_POSITION),
         )
         return placed.transform(self.parsed)
 
@@ -537,7 +542,7 @@ class Columnar(records.Records):
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
         others = [name for place, name in enumerate(names) if place not in (user, topic, time)]
-        member, group = (_column(rows, names[place]).cast(TEXT) for place in (user, topic))
+        member, group = (_name(rows, names[place]) for place in (user, topic))
         entries = records.with_found(
             rows,
             _ENTRY,
@@ -567,6 +572,14 @@ def _column(rows: DataFrame, name: str) -> Column:
     return rows["`" + name.replace("`", "``") + "`"]
 
 
+def _name(rows: DataFrame, name: str) -> Column:
+    """A name as text. Where numbers are fractions, NaN means that there is none."""
+    column = _column(rows, name)
+    text = column.cast(TEXT)
+    fraction = isinstance(rows.schema[name].dataType, FractionalType)
+    return F.when(~F.isnan(column), text) if fraction else text
+
+
 def _time(rows: DataFrame, name: str) -> Column:
     """A time as the text that is read everywhere else."""
     column, kind = _column(rows, name), rows.schema[name].dataType
@@ -590,6 +603,12 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
         if name.casefold() in met:  # Spark tells no columns apart by that
             raise BadInput(f"{file.path}: two columns are called {name!r}; rename one")
         met.add(name.casefold())
+    for name, kind in held:
+        if _UNREAD.search(kind):
+            raise BadInput(
+                f"{file.path}: the column {name!r} holds {kind}, which Spark cannot read; write it "
+                "as another type, or without it"
+            )
     for place in by_name(file.path, [name for name, _ in held], options):
         name, kind = ("", "") if place is None else held[place]
         if kind.startswith(_NESTED):
