@@ -419,6 +419,21 @@ def test_a_header_below_other_lines_is_no_membership(tmp_path: Path, above: str)
     assert plan_delimited("csv", inspect(str(path)), Options(header=False)).header is None
 
 
+def test_dates_without_dashes_are_no_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    for text in (
+        "user,topic,date\nann,x,20240131\nbob,y,\n",
+        "ann,x, 20240131\nbob,y,20240201\n",
+    ):
+        path.write_text(text)
+        with pytest.raises(BadInput, match="times such as '20240131' are dates, it seems; write"):
+            plan_delimited("csv", inspect(str(path)), Options())
+        assert plan_delimited("csv", inspect(str(path)), Options(unit="s")).time == 2
+    for text in ("ann,x,20240131\nbob,y,20241301\n", "user,topic,time_ms\nann,x,20240131\n"):
+        path.write_text(text)
+        assert plan_delimited("csv", inspect(str(path)), Options()).time == 2
+
+
 def test_what_stands_beside_an_edge_is_kept(spark: SparkSession, tmp_path: Path) -> None:
     edges, plain = tmp_path / "edges.txt", tmp_path / "graph.txt"
     edges.write_text("# from to weight time\n1 2\n1 2 0.5 9\n")

@@ -48,6 +48,7 @@ from weft.pipeline.ingest.options import (
     Options,
     by_name,
     by_number,
+    check_no_days,
     knows_names,
     looks_like_header,
     may_be_header,
@@ -309,6 +310,9 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
     else:
         user, topic, time = by_number(file.path, len(cells), options)
     name = cells[time] if header and time is not None else None
+    if time is not None:
+        rows = below if header else [cells, *below]
+        check_no_days(file.path, (row[time] for row in rows if time < len(row)), name, options)
     return Delimited(
         format_name,
         separator,
