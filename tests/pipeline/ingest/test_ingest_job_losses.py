@@ -19,7 +19,7 @@ from weft.pipeline.ingest.files import inspect, listed
 from weft.pipeline.ingest.job import Most, TooManyRejects, ingest
 from weft.pipeline.ingest.mediawiki import NO_REVISION, NOT_XML
 from weft.pipeline.ingest.options import BadInput, Options, looks_like_header
-from weft.pipeline.ingest.records import NO_TIME, NOT_TEXT, NULS
+from weft.pipeline.ingest.records import NO_TIME, NO_USER, NOT_TEXT, NULS
 from weft.pipeline.ingest.rows import (
     HALF,
     MORE_JSON,
@@ -395,6 +395,73 @@ def test_a_field_that_is_given_twice_is_no_name(spark: SparkSession, tmp_path: P
     assert bad == [("subs.jsonl", 2, TWICE)]
 
 
+def test_times_of_json_may_have_fractions(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.jsonl"
+    times = ("1700000000.5", "12345678.0", "1.7e9", "5.25", "1e99")
+    path.write_text(
+        "".join(f'{{"user": "{time}", "topic": "x", "time": {time}}}\n' for time in times)
+    )
+    seconds = {("1700000000.5", 1_700_000_000), ("12345678.0", 12_345_678), ("5.25", 5)}
+    kept, bad = taken(spark, [path])
+    assert kept == {
+        *((user, "x", time) for user, time in seconds),
+        ("1.7e9", "x", 1_700_000_000),
+    }
+    assert bad == [("subs.jsonl", 5, NO_TIME)]
+
+
+@pytest.mark.parametrize("above", ["sep=,", "# exported, by x", "Report,"])
+def test_a_header_below_other_lines_is_no_membership(tmp_path: Path, above: str) -> None:
+    path = tmp_path / "subs.csv"
+    path.write_text(f"{above}\ntopic,user\nx,ann\ny,bob\n")
+    with pytest.raises(BadInput, match="'topic, user' is a header, it seems, but other lines"):
+        plan_delimited("csv", inspect(str(path)), Options())
+    assert plan_delimited("csv", inspect(str(path)), Options(header=False)).header is None
+
+
+def test_dates_without_dashes_are_no_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "subs.csv"
+    for text in (
+        "user,topic,date\nann,x,20240131\nbob,y,\n",
+        "ann,x, 20240131\nbob,y,20240201\n",
+    ):
+        path.write_text(text)
+        with pytest.raises(BadInput, match="times such as '20240131' are dates, it seems; write"):
+            plan_delimited("csv", inspect(str(path)), Options())
+        assert plan_delimited("csv", inspect(str(path)), Options(unit="s")).time == 2
+    for text in ("ann,x,20240131\nbob,y,20241301\n", "user,topic,time_ms\nann,x,20240131\n"):
+        path.write_text(text)
+        assert plan_delimited("csv", inspect(str(path)), Options()).time == 2
+
+
+def test_what_stands_beside_an_edge_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    edges, plain = tmp_path / "edges.txt", tmp_path / "graph.txt"
+    edges.write_text("# from to weight time\n1 2\n1 2 0.5 9\n")
+    plain.write_text("# from to\n1 2\n3 4\n")
+    extras = {
+        None: '{"column 3":"0.5","column 4":"9"}',
+        "4": '{"column 3":"0.5"}',
+    }
+    for number, (time, extra) in enumerate(extras.items()):
+        place = tmp_path / f"lake-{number}"
+        ingest(spark, [edges], place, options=Options(time=time))
+        events = Lake(place).table(spark, "events").orderBy("extra").collect()
+        assert [row.extra for row in events] == [None, extra]
+    ingest(spark, [plain], tmp_path / "plain")
+    assert Lake(tmp_path / "plain").rows("events") == 0
+
+
+def test_numbers_that_are_none_are_no_names(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "subs.parquet"
+    held = {"user": [1.5, float("nan")], "topic": ["x", "y"], "_metadata": [1, 2]}
+    parquet.write_table(pyarrow.table(held), path)
+    kept, bad = taken(spark, [path])
+    assert kept == {("1.5", "x", None)}
+    assert bad == [("subs.parquet", 2, NO_USER)]
+    rows = Lake(tmp_path / "lake").table(spark, "events").collect()
+    assert [row.extra for row in rows] == ['{"_metadata":1}']
+
+
 def test_parquet_of_any_kind(spark: SparkSession, tmp_path: Path) -> None:
     users = pyarrow.array([b"ann", b"\xff\xfe", b"cid", b"dan", b"eve", b"fay"])
     times = [1.5, 2.0, float("inf"), float("nan"), 1e35, 7.0]
@@ -422,6 +489,10 @@ def test_what_is_refused_before_it_is_read(tmp_path: Path) -> None:
     hours = pyarrow.array([1], pyarrow.time64("us"))
     parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"], "time": hours}), path)
     with pytest.raises(BadInput, match=r"'time' holds time64\[us\], hours without a date"):
+        plan_parquet(inspect(str(path)), Options())
+    long = pyarrow.array([1], pyarrow.decimal256(50, 2))
+    parquet.write_table(pyarrow.table({"user": ["ann"], "topic": ["x"], "n": long}), path)
+    with pytest.raises(BadInput, match=r"'n' holds decimal256\(50, 2\), which Spark cannot read"):
         plan_parquet(inspect(str(path)), Options())
     strange = tmp_path / os.fsdecode(b"b\xff.csv")
     strange.write_text("user,topic\nann,x\n")

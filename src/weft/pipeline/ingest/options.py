@@ -5,7 +5,7 @@ columns, which one is the user, the topic and the time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.errors import WeftError
@@ -68,6 +68,8 @@ _WORDS = frozenset(
     }
 )
 """guess: words in the names of columns that have to do with subscriptions"""
+_DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+"""A date without dashes; as a number of seconds it would be one in August 1970."""
 _CAMEL = re.compile(r"([a-z0-9])([A-Z])")
 _SPLIT = re.compile(r"[\W\d_]+")
 _NO_NAME = re.compile(r"[\d@:/]")
@@ -99,6 +101,12 @@ def knows_names(cells: Sequence[str]) -> bool:
     """Whether one of these cells is a name that such columns have."""
     names = {name for known in KNOWN.values() for name in known}
     return any(_plain(cell) in names for cell in cells)
+
+
+def names_both(cells: Sequence[str]) -> bool:
+    """Whether one of these cells is a name for users and another one a name for topics."""
+    plain = {_plain(cell) for cell in cells}
+    return all(not plain.isdisjoint(KNOWN[what]) for what in ("user", "topic"))
 
 
 def looks_like_header(cells: Sequence[str], below: Sequence[Sequence[str]] = ()) -> bool:
@@ -175,6 +183,17 @@ def unit_of(name: str | None, options: Options) -> str:
         return options.unit
     ending = _plain(name or "").rpartition("_")[2]
     return ending if ending in UNITS else SECONDS
+
+
+def check_no_days(file: str, times: Iterable[str], name: str | None, options: Options) -> None:
+    """Raise `BadInput` if these times, which nobody gave a unit, are dates without dashes."""
+    said = options.unit or _plain(name or "").rpartition("_")[2] in UNITS
+    known = [time for each in times if (time := each.strip())]
+    if known and not said and all(map(_DAY.fullmatch, known)):
+        raise BadInput(
+            f"{file}: times such as {known[0]!r} are dates, it seems; write them as "
+            f"{known[0][:4]}-{known[0][4:6]}-{known[0][6:]}, or say --time-unit if they are numbers"
+        )
 
 
 def _named(file: str, what: str, wanted: str | None, names: Sequence[str]) -> int:

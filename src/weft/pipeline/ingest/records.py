@@ -64,7 +64,8 @@ NULS = "NUL characters in a name"
 
 _MARK = "\ufeff"  # the byte order mark that some programs begin files with
 _ALL = 2**31 - 1
-_FRACTION = r"^[+-]?\d{1,19}\.\d*$"
+_FRACTION = r"^[+-]?\d{1,19}(?:\.\d*|\.?\d*[eE][+-]?\d{1,2})$"
+"""Spark writes fractions in JSON from ten millions on with an exponent."""
 _DATE = r"^[+-]?\d{4,7}-\d"  # an hour without a date would be one of the day of the ingest
 _MINUTES = r"([T ]\d\d:\d\d)(Z|[+-]\d\d(?::?\d\d)?)$"
 YEARS_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -121,7 +122,7 @@ def microseconds(time: Column, unit: str = SECONDS) -> Column:
     else:
         counted = F.call_function("div", whole, F.lit(round(1 / per_unit)))
     number = F.when(time.rlike(_FRACTION), time).try_cast("decimal(38, 9)")
-    parted = (number * F.lit(per_unit).cast("decimal(10, 3)")).try_cast(WHOLE)
+    parted = F.try_multiply(number, F.lit(per_unit).cast("decimal(10, 3)")).try_cast(WHOLE)
     # Spark knows no zone behind hours and minutes.
     to_the_second = F.regexp_replace(time, _MINUTES, "$1:00$2")
     moment = F.coalesce(F.try_to_timestamp(time), F.try_to_timestamp(to_the_second))
@@ -397,6 +398,7 @@ class Records(Reading):
 
     harmless: ClassVar[tuple[str, ...]] = ()  # problems that say nothing against the format
     names_topics: ClassVar[bool] = True  # else they are called after file and line
+    varies: ClassVar[bool] = False  # whether rows may say more than the first ones do
 
     @abstractmethod
     def records(self, spark: SparkSession, links: list[str]) -> DataFrame:
@@ -419,9 +421,12 @@ class Records(Reading):
         return False
 
     def events(self, place: Place) -> DataFrame | None:
-        if not self.has_events:
+        if not (self.has_events or self.varies):
             return None
-        return self._staged(place).transform(stated)
+        said = self._staged(place).transform(stated)
+        if not self.has_events and said.where(F.col("extra").isNotNull()).isEmpty():
+            return None
+        return said
 
     def rejects(self, place: Place) -> DataFrame:
         bad = F.col("problem").isNotNull()

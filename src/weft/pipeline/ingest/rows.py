@@ -13,13 +13,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pyarrow import RecordBatch
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DateType,
+    FractionalType,
     LongType,
     MapType,
     NumericType,
@@ -46,9 +48,11 @@ from weft.pipeline.ingest.options import (
     Options,
     by_name,
     by_number,
+    check_no_days,
     knows_names,
     looks_like_header,
     may_be_header,
+    names_both,
     unit_of,
 )
 from weft.pipeline.ingest.records import LINE, NOT_TEXT, STAGED
@@ -73,6 +77,8 @@ _LINES_JOINED = 1_000  # guess: lines in one row; a quote that stays open for lo
 _ROWS = 10_000  # at once
 _BY_COLUMN = "spark.sql.parquet.enableVectorizedReader"
 _HOURS = ("time32", "time64")
+_UNREAD = re.compile(r"halffloat|decimal256\((?:39|[4-7]\d),")
+"""Types of columns that Spark has none for."""
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map")  # as Arrow calls them
 _SAMPLE = 50  # lines that a header is told from
 _HEADER_LINES = 10  # guess: lines of a header; a quote that stays open for longer opens no cell
@@ -290,6 +296,8 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
     below = _sample(format_name, separator, lines[first.count("\n") + 1 :])
     guessed = looks_like_header(cells, below)
     header = (guessed or by_names) if options.header is None else options.header
+    if options.header is None and not header:
+        _check_no_header_below(file, below)
     if len(cells) < 2:
         others = (each for each in _OTHER_SEPARATORS if each != separator and each in first)
         hint = next((f"; with {each!r} between columns, say --separator" for each in others), "")
@@ -302,6 +310,9 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
     else:
         user, topic, time = by_number(file.path, len(cells), options)
     name = cells[time] if header and time is not None else None
+    if time is not None:
+        rows = below if header else [cells, *below]
+        check_no_days(file.path, (row[time] for row in rows if time < len(row)), name, options)
     return Delimited(
         format_name,
         separator,
@@ -315,6 +326,17 @@ def plan_delimited(format_name: str, file: Inspected, options: Options) -> Delim
         _named(cells, header) if len(cells) > 2 + (time is not None) else (),
         "" if header or options.header is not None or not may_be_header(cells, below) else first,
     )
+
+
+def _check_no_header_below(file: Inspected, below: Sequence[Sequence[str]]) -> None:
+    """Raise `BadInput` if a header stands below other lines (a title, a comment, what a spreadsheet
+    says of separators): it would be a row, and the columns would go by their numbers."""
+    for cells in below:
+        if names_both(cells):
+            raise BadInput(
+                f"{file.path}: {', '.join(cells)!r} is a header, it seems, but other lines stand "
+                "above it; remove these, or say --no-header"
+            )
 
 
 def _named(cells: Sequence[str], header: bool) -> tuple[str, ...]:
@@ -355,6 +377,8 @@ def _sample(format_name: str, separator: str, lines: Sequence[str]) -> list[list
 @dataclass(frozen=True)
 class JsonLines(records.Lines):
     """Objects, three of whose fields count."""
+
+    varies: ClassVar[bool] = True
 
     user: str
     topic: str
@@ -398,14 +422,6 @@ class JsonLines(records.Lines):
             extra=self._extra(fields),
         )
         return records.alone(entries, "entry")
-
-    def events(self, place: records.Place) -> DataFrame | None:
-        found = super().events(place)
-        if found is not None:
-            return found
-        # Later objects may have fields that none of the first ones had.
-        said = self._staged(place).transform(records.stated)
-        return None if said.where(F.col("extra").isNotNull()).isEmpty() else said
 
     def _extra(self, used: Sequence[str]) -> Column:
         """The fields that do not count."""
@@ -512,7 +528,8 @@ class Columnar(records.Records):
         placed = rows.select(
             *(self._read(rows, name) for name in rows.columns),
             records.file_number(links).alias(_FILE),
-            F.col("_metadata.row_index").alias(_POSITION),
+            # A column of the file may be called as Spark's own is.
+            rows.metadataColumn("_metadata")["row_index"].alias(_POSITION),
         )
         return placed.transform(self.parsed)
 
@@ -529,7 +546,7 @@ class Columnar(records.Records):
         user, topic, time = by_name("the Parquet file", names, self.options)
         unit = unit_of(None if time is None else names[time], self.options)
         others = [name for place, name in enumerate(names) if place not in (user, topic, time)]
-        member, group = (_column(rows, names[place]).cast(TEXT) for place in (user, topic))
+        member, group = (_name(rows, names[place]) for place in (user, topic))
         entries = records.with_found(
             rows,
             _ENTRY,
@@ -559,6 +576,14 @@ def _column(rows: DataFrame, name: str) -> Column:
     return rows["`" + name.replace("`", "``") + "`"]
 
 
+def _name(rows: DataFrame, name: str) -> Column:
+    """A name as text. Where numbers are fractions, NaN means that there is none."""
+    column = _column(rows, name)
+    text = column.cast(TEXT)
+    fraction = isinstance(rows.schema[name].dataType, FractionalType)
+    return F.when(~F.isnan(column), text) if fraction else text
+
+
 def _time(rows: DataFrame, name: str) -> Column:
     """A time as the text that is read everywhere else."""
     column, kind = _column(rows, name), rows.schema[name].dataType
@@ -582,6 +607,12 @@ def plan_parquet(file: Inspected, options: Options) -> Columnar:
         if name.casefold() in met:  # Spark tells no columns apart by that
             raise BadInput(f"{file.path}: two columns are called {name!r}; rename one")
         met.add(name.casefold())
+    for name, kind in held:
+        if _UNREAD.search(kind):
+            raise BadInput(
+                f"{file.path}: the column {name!r} holds {kind}, which Spark cannot read; write it "
+                "as another type, or without it"
+            )
     for place in by_name(file.path, [name for name, _ in held], options):
         name, kind = ("", "") if place is None else held[place]
         if kind.startswith(_NESTED):

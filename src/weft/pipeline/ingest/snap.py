@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from weft.pipeline.ingest import records
@@ -26,12 +26,15 @@ COMMUNITIES = "snap-communities"
 COMMENT = r"^\s*[#%]"
 NOT_EDGE = "not an edge: two names and at most two more values"
 _BLANKS = r"\s+"
+_OTHERS = (2, 3)  # places behind the two names
 _EDGE = re.compile(r"\S+ \S+( [-+\d.]\S*){0,2}")
 
 
 @dataclass(frozen=True)
 class Edges(records.Lines):
     """Two names a line, and perhaps a time."""
+
+    varies: ClassVar[bool] = True
 
     both_ways: bool
     time: int | None
@@ -63,6 +66,7 @@ class Edges(records.Lines):
                 unit=self.unit,
                 text=value,
                 problem=problem,
+                extra=self._extra(),
             )
         edges = [records.entry(f"edge_{number}") for number in range(len(ways))]
         kept = F.array(*edges)
@@ -70,6 +74,12 @@ class Edges(records.Lines):
             bad = F.col("edge_0_problem").isNotNull()
             kept = F.when(bad, F.array(edges[0])).otherwise(kept)
         return records.several(split, kept, skip=value.rlike(COMMENT))
+
+    def _extra(self) -> Column:
+        """The values that do not count: a weight, or a time that nobody asked for."""
+        others = [place for place in _OTHERS if place != self.time]
+        values = (F.get("ends", F.lit(at)).alias(f"column {at + 1}") for at in others)
+        return F.nullif(F.to_json(F.struct(*values)), F.lit("{}"))
 
 
 @dataclass(frozen=True)
