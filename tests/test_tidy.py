@@ -63,6 +63,10 @@ COUNTING = ("as_dict", "dial", "dropped", "fault", "histograms", "items")
 """What counters do by themselves: they count, and say their values to people."""
 OF_OTHERS = {"_replace", "_gateway", "_gateway_client"}
 """Names of other libraries: named tuples', and Spark's Java process, which tests must end."""
+ONLY_HELD = {
+    "_failing",  # a task, which asyncio keeps no hold of
+    "agent",  # of a greeting, for people that look at the wire
+}
 CALLED_FROM_OUTSIDE = {
     *("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received"),
     *("data_received", "pause_writing", "resume_writing"),  # asyncio's protocols
@@ -634,6 +638,33 @@ def unused(house: House) -> Iterator[str]:
                 yield f"{module.name}:{node.lineno} {name}"
 
 
+def unread_attributes(house: House) -> Iterator[str]:
+    """Attributes that classes have and nothing in the package reads: only tests or benchmarks do.
+    Counters are read by `vars`."""
+    read: set[str] = set()
+    for module in house.modules.values():
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                read.update(re.findall(r"\w+", node.value) if len(node.value) < 200 else ())
+    for module in house.modules.values():
+        if not module.name.endswith(".counters"):
+            bodies = [node.body for node in module.nodes if isinstance(node, ast.ClassDef)]
+            own = {
+                _name(one.target)
+                for body in bodies
+                for one in body
+                if isinstance(one, ast.AnnAssign)
+            }
+            own |= {
+                node.attr
+                for node in module.nodes
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+            }
+            yield from (f"{module.name} {name}" for name in sorted(own - read - ONLY_HELD))
+
+
 def unread_parameters(house: House) -> Iterator[str]:
     """Parameters that functions do not read, and options that no call gives. Left out is what may
     have to be so: methods that have namesakes, which may be overridden, and functions that are
@@ -892,6 +923,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     setters_for_others,
     counters_read,
     unused,
+    unread_attributes,
     unread_parameters,
     unread_settings,
     missing_paths,
@@ -1063,6 +1095,14 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "benchmarks/b.py": "from weft.net.a import a\n",
         },
     ),
+    (
+        unread_attributes,
+        {
+            "src/weft/net/a.py": HOLDER,
+            "tests/net/test_a.py": "def test_a(a):\n    assert a.flag\n",
+        },
+    ),
+    (unread_attributes, {"src/weft/net/a.py": "class A(NamedTuple):\n    forgotten: int\n"}),
     (unread_parameters, {"src/weft/net/a.py": "def a(b):\n    return 1\n\n\na(2)\n"}),
     (unread_parameters, {"src/weft/net/a.py": "def a(b, c=1):\n    return b + c\n\n\na(2)\n"}),
     (unread_settings, {"src/weft/net/a.py": "class AConfig:\n    forgotten_ms: int = 1\n"}),

@@ -68,7 +68,8 @@ class Record(Struct, frozen=True, gc=False):
 
     @property
     def rank(self) -> tuple[int, int, bytes]:
-        """The larger stands."""
+        """Of two records of one topic and its holders, the one with the larger rank replaces the
+        other."""
         return self.sequence, self.expires_ms, self.encoded
 
 
@@ -189,7 +190,7 @@ def seal_told(topic: Topic, holders: Iterable[PeerId]) -> tuple[bytes, bytes]:
 
 
 def read_told(encoded: bytes) -> tuple[Topic, tuple[PeerId, ...]] | None:
-    """What such a note says; None: it is none."""
+    """The topic and the keys in a note of `seal_told`; None if it is another kind of note."""
     document = dagcbor.read(encoded)
     if type(document) is not dict or document.keys() != _TOLD_KEYS:
         return None
@@ -205,7 +206,7 @@ def seal_wishes(topic: Topic, asked: Mapping[str, PeerId]) -> tuple[bytes, bytes
 
 
 def read_wishes(encoded: bytes) -> tuple[Topic, dict[str, PeerId]] | None:
-    """What such a note says; None: it is none."""
+    """The topic and the wishes in a note of `seal_wishes`; None if it is another kind of note."""
     document = dagcbor.read(encoded)
     if type(document) is not dict or document.keys() != _WISHES_KEYS:
         return None

@@ -136,7 +136,7 @@ class _Case:
         return sum(task.seconds for each in some for task in _tasks_of(_with(self.entry, each)))
 
     def hear(self, verdicts: Mapping[str, Verdict]) -> None:
-        """A round is over."""
+        """A round is over: keep the verdicts of this experiment, healthy and with defects."""
         self.healthy = verdicts.get(self.entry.id, self.healthy)
         for defect in self.entry.defects:
             if (name := _id_of(self.entry, defect)) in verdicts:

@@ -66,7 +66,7 @@ class Census:
 
     @property
     def connections_made(self) -> float:
-        """So far; both ends count each."""
+        """Connections opened so far. Both ends count each connection, so half of the sum."""
         return sum(look.opened for look in self.looks.values()) / 2
 
     def settled(self, peers: int, topics: int, config: protocol.Config) -> int:

@@ -45,8 +45,8 @@ KNOWN = joined(
 )
 """What is known of a run beside its counts."""
 COLUMNS = joined(KNOWN, texts("system"), COUNTS, reals("notifications"))
-"""What each system sends in a cycle at the rate shown, by part, and how many notifications it gives
-for that."""
+"""For each system: the messages that it sends in a cycle at the rate shown, by part, and the
+notifications that it gives for them."""
 RUN = ("point", "seed", "rate_shown")
 COSTS = joined(KNOWN, reals(TERA, FLOODING, SIZE, *KINDS, "flood_per_event"))
 """Messages per notification, and those of one flooded event."""

@@ -43,7 +43,7 @@ TOPIC = Topic("/lab")
 PAYLOAD_BYTES = 200
 """The size that benchmarks measure with."""
 CONTACTS = 3
-"""As in `sim/scenario.py`."""
+"""How many peers a starting peer knows, as in `sim/scenario.py`."""
 START_MS = 10
 """guess: between the starts of two peers."""
 ENTER_CYCLES = 3

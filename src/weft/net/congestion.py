@@ -64,7 +64,7 @@ class Congestion:
 
     @property
     def blocks(self) -> bool:
-        """Whether to wait for it."""
+        """Whether a writer waits: the queue is full, and has not been given up."""
         return self.since > 0 and not self.given_up
 
     def wait(self, resume: Callable[[], object]) -> None:
@@ -132,7 +132,7 @@ class Window:
         self._bytes[topic] = self._bytes.get(topic, 0) + size
 
     def leave(self, topic: Topic, size: int) -> None:
-        """An answer came."""
+        """A run of this size was answered, so all callers that wait look again for room."""
         self._total -= 1
         self._runs[topic] -= 1
         self._bytes[topic] -= size

@@ -64,7 +64,7 @@ _HARMLESS = (IDLE, CROWDED_OUT, REPLACED)  # goodbyes after which the peer is st
 CALLERS, CROWDED = "too many callers at once", "too many connections are in use"
 TWICE, OTHER_STAYS = "called twice", "the other connection stays"
 _SLOW = ("took too long", "it closed the connection")
-_ROUTINE = (CALLERS, CROWDED, TWICE, OTHER_STAYS, LEAVING, *_SLOW)  # refusals that say little
+_ROUTINE = (CALLERS, CROWDED, TWICE, OTHER_STAYS, LEAVING, *_SLOW)  # usual refusals: no notice
 ELSEWHERE = f"{REPLACED} by the same key at "  # and the address: two processes have one key
 BATCH_BYTES = 64 << 10  # guess: four TLS records; how much is encrypted in one go
 _CLOSING_STEP_S = 0.005
@@ -78,8 +78,8 @@ class Remote(Struct, eq=False):
     address: str
     congestion: Congestion
     connection: Connection | None = None  # open, and used for sending
-    dial: Connection | None = None  # being made by us
-    waiting: Connection | None = None  # made by them, in case our dial fails
+    dial: Connection | None = None  # being made by this peer
+    waiting: Connection | None = None  # made by the other, and used if this peer's dial fails
     frames: deque[bytes] = field(default_factory=deque)
     queued: int = 0  # bytes in `frames`
     dirty: bool = False  # has frames for the next flush
@@ -332,8 +332,8 @@ class Pool:
             self._outbox.flush()
 
     def _shed(self) -> None:
-        """If too much is queued for peers without a link, disconnect the slowest of them and drop
-        its queue."""
+        """If too much is queued for peers without a link, disconnect the one of them that has been
+        behind longest, and drop its queue."""
         strangers = [
             one for one in self._remotes.values() if one.frames and one.peer not in self._held
         ]
@@ -478,7 +478,7 @@ class Pool:
             if remote.waiting is not None:
                 remote.waiting.fail(DuplicateFault(TWICE))
             remote.waiting = connection
-            connection.stop_clock()  # it waits as long as our own dial, which has a deadline
+            connection.stop_clock()  # it waits as long as the dial, which has a deadline
         else:
             if remote.dial is not None:
                 self._counters.fault(DuplicateFault())
@@ -507,7 +507,7 @@ class Pool:
                 self.gone(dial)
 
     def _insist(self, remote: Remote) -> bool:
-        """Whether our dial is preferred to the call that came in meanwhile."""
+        """Whether this peer's dial is preferred to the call that came in meanwhile."""
         dial = remote.dial
         return dial is not None and self._me < remote.peer and self._dialer.has_begun(dial)
 
@@ -637,11 +637,11 @@ class Pool:
         self._resume(remote.peer)
         self._outbox.drop_queue(remote, "disconnected")
 
-    # --- wishes ---------------------------------------------------------------------------------
+    # --- effects --------------------------------------------------------------------------------
 
     def carry_out(self, effect: seam.Hold | seam.Release | seam.Disconnect) -> None:
-        """What the machine wishes of a connection. It is not told of a loss where it wants the
-        connection closed now."""
+        """Do what the machine wants done with a connection. Where it wants the connection closed,
+        it is not told of the loss."""
         if isinstance(effect, seam.Hold):
             self._held.add(effect.contact.peer)
             self._tell_link(effect.contact.peer, linked=True)
@@ -677,7 +677,7 @@ class Pool:
             return
         self._timers.after(self._settings.sweep_ms, self._sweep, None)
         now = now_ms()
-        # If this process was too busy to sweep in time, that is not the others' fault.
+        # If this process was too busy to sweep in time, no other peer's deadline ends for that.
         late = now - self._sweep_due if now - self._sweep_due > self._settings.sweep_ms else 0
         self._sweep_due = now + self._settings.sweep_ms
         for connection in list(self._connections):

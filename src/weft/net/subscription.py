@@ -449,7 +449,7 @@ class Subscription:
     # --- for the driver -------------------------------------------------------------------------
 
     def lose(self, deliver: seam.Deliver) -> None:
-        """These events, which come after all that wait now, find no room."""
+        """Count, and tell the reader of, events that find no room behind those that wait now."""
         self.dropped += len(deliver.run.payloads)
         if now_ms() >= self._log_due:
             self._log_losses()

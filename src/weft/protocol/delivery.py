@@ -454,7 +454,7 @@ class Delivery:
         self._ctx.set_timer(self._ctx.config.dissemination.settle_ms, ORDER, GENERAL)
 
     def _on_order_timer(self) -> None:
-        """Some early runs have waited long enough."""
+        """Hand out the early runs that have waited long enough for those before them."""
         ctx, config = self._ctx, self._ctx.config.dissemination
         self._order_armed = False
         orders = self._orders.items()

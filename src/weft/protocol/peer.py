@@ -101,7 +101,7 @@ _OLDEST = 2
 _FEW_TOPICS = 16
 """guess: topics whose members are pinged when many peers die at once."""
 _LOOKED_AT_MAX = 64
-"""guess: peers pinged then."""
+"""guess: peers that are pinged when many peers die at once."""
 
 
 class Peer:

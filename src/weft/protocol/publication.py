@@ -307,8 +307,9 @@ class _Doubted:
             other.unanswered.pop(run.first, None)
 
     def release(self) -> bool:
-        """Nobody else was found: access points that were asked about earlier runs only, and dropped
-        since, may be found again, or only liars might be left. Returns whether there are any."""
+        """Nobody else was found: let lookups find again the access points that were asked about
+        earlier runs only, and dropped since. Without them only liars might be left. Returns whether
+        there are any."""
         runs = self.runs.values()
         idle = [peer for peer in self.used if peer not in self.others]
         again = [peer for peer in idle if any(peer not in shown.said for shown in runs)]
@@ -848,7 +849,7 @@ class Publishing:
             self._route(pending)
 
     def _rest(self, pending: _Pending) -> None:
-        """Try again after a pause, until the event's time is up."""
+        """Try to hand the event on again after a pause, until its time is up."""
         ctx = self._ctx
         left_ms = pending.deadline - ctx.now
         if left_ms <= 0:

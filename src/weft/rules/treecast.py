@@ -17,8 +17,8 @@ Which member of a half is sent to decides how the work is shared. Where each lev
 in the paper, some members forward often and others never (a Jain index of 0.80 over the members of
 one topic). Here each level keeps several links and an event goes to the one closest to a random
 place of that half (`delegates`). A member is then reached by a fork of the prefixes with
-probability 2^−(forks below it), so that it sends Σ 2^−i ≈ 1 message per event wherever it lies:
-just what makes "closest to a random value" a biased draw of a member (`roles.Region`)
+probability 2^−(forks below it), so that it sends Σ 2^−i ≈ 1 message per event wherever it lies.
+"Closest to a random value" is a biased draw of a member (`roles.Region`), and here that very bias
 makes trees fair.
 
 Invariants: a delegate is in charge of strictly fewer places than the member that sends to it, so a

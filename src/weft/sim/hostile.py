@@ -42,7 +42,7 @@ from weft.sim.node import keyed
 STRIKE = "hostile.strike"
 """The timer of a hostile peer's own attacks."""
 STRIKE_MS = 1_000
-"""guess: the rate at which the attackers of the threat page worked."""
+"""guess: the rate at which the attackers of `docs/threats.md` worked."""
 GIVEN_UP_BY = 10
 """guess: a member that so many honest peers gave up, as many as it may have links, rests …"""
 REST_MS = 20_000
@@ -54,7 +54,7 @@ MADE_UP = 512
 BURST = 8
 """guess: events of its own that a spamming peer publishes in a second."""
 KEYS_TRIED = 1_024
-"""The threat page's attackers tried 691 and 745 keys."""
+"""The attackers of `docs/threats.md` tried 691 and 745 keys."""
 _TOKENS = 1 << 50
 """Tokens of the machine's own publishes; those of a world's users are small."""
 _STRANGERS = stream_of("hostile.strangers")
@@ -202,7 +202,7 @@ class Gang:
 
     def strikes(self, member: PeerId, now: seam.Millis) -> bool:
         """Whether this member strikes now. One strike a second for each honest peer is more than
-        all that the attackers of the threat page did; where Sybils are more, they take turns."""
+        all that those of `docs/threats.md` did; where Sybils are more, they take turns."""
         at_once = len(self.honest)
         if len(self.members) > at_once and not self._is_among(member, now, at_once):
             return False

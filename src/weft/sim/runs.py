@@ -21,6 +21,8 @@ from weft.sim.scenario import Result, ScenarioSettings, run
 
 T = TypeVar("T")
 _ROOMS = ("sim", "protocol", "rules", "documents")
+_FUNCTIONS = 25
+"""Those that a profile lists, by their own time."""
 
 
 # --- many runs --------------------------------------------------------------------------------
@@ -57,13 +59,13 @@ def _end_with_parent() -> None:
 # --- one run, profiled ------------------------------------------------------------------------
 
 
-def profiled(work: Callable[[], T], functions: int = 25) -> tuple[T, str]:
+def profiled(work: Callable[[], T]) -> tuple[T, str]:
     """The result of the work, and a report of where its time went."""
     profile = cProfile.Profile()
     result = profile.runcall(work)
     text = io.StringIO()
     stats = pstats.Stats(profile, stream=text).sort_stats("tottime")
-    stats.print_stats(functions)
+    stats.print_stats(_FUNCTIONS)
     shares = ", ".join(f"{room} {share:.0%}" for room, share in room_shares(stats).items())
     return result, f"own time by room: {shares}\n{text.getvalue()}"
 

@@ -47,7 +47,6 @@ class Durable:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.commits = 0  # groups that reached the disk so far
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "weft-store")
         self._queue: deque[_Waiter] = deque()
@@ -149,16 +148,14 @@ class Durable:
                 done.set_exception(error)
             else:
                 done.set_result(pruning.result())
-        self._resolve([], [], error, commits=0)
+        self._resolve([], [], error)
 
     def _resolve(
         self,
         group: list[_Waiter],
         outcomes: list[list[Outcome]],
         failure: BaseException | None,
-        commits: int = 1,
     ) -> None:
-        self.commits += commits if failure is None else 0
         for index, waiter in enumerate(group):
             self._pending_bytes -= waiter.bytes
             if waiter.future.done():

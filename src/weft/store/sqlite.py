@@ -22,7 +22,7 @@ import sqlite3
 import stat
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeAlias, TypeVar
@@ -443,7 +443,7 @@ class SqliteStore:
     def records(self) -> dict[bytes, bytes]:
         return dict(self._rows("SELECT name, record FROM records ORDER BY name"))
 
-    def verify(self, progress: Callable[[int], None] = lambda done: None) -> int:
+    def verify(self) -> int:
         """Read everything and check it: the file, every block, heads and counts. How many blocks
         there are; `StoreCorrupt` at the first thing wrong."""
         with self._read() as database:
@@ -455,8 +455,6 @@ class SqliteStore:
             for cid, block in database.execute(query):
                 self._checked(cid, block)
                 done += 1
-                if done % PAGE == 0:
-                    progress(done)
             wrong = _contradiction(database)
             if wrong:
                 raise StoreCorrupt(f"{self.path} contradicts itself: {wrong}")

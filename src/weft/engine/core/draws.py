@@ -80,7 +80,7 @@ def packed_slot(slots: Bits, step: int) -> int:
 
 @compiled
 def mixed(values: Words) -> Words:
-    """Every value mixed."""
+    """For each value the bits that `mix` makes of it."""
     found = np.empty(len(values), np.uint64)
     for at in range(len(values)):
         found[at] = mix(values[at])

@@ -55,7 +55,8 @@ class Config:
             raise ValueError("over Scamp nobody leaves during the rounds; it has a turnover before")
 
     def options(self) -> Options:
-        """What kernels take of it; chances as whole numbers, since a draw there has 32 bits."""
+        """These settings as kernels take them: chances are whole numbers, since a draw there has 32
+        bits."""
         return Options(
             self.ttl,
             self.rounds,

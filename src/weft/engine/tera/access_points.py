@@ -287,20 +287,14 @@ def _send(
 
 
 @compiled
-def receive_adverts(sent: Ids, held: Memberships, popularity: Ids, tables: Tables) -> int:
-    """Update the receivers' tables; returns how many topics were advertised in all.
-
-    `popularity` is what each membership advertises.
-    """
-    entries = 0
+def receive_adverts(sent: Ids, held: Memberships, popularity: Ids, tables: Tables) -> None:
+    """Update the receivers' tables; `popularity` is what each membership advertises."""
     for item in range(len(sent)):
         sender, receiver = i64(sent[item, 0]), i64(sent[item, 1])
         for at in range(held.of_peer_offsets[sender], held.of_peer_offsets[sender + 1]):
             membership = i64(held.of_peer[at])
             topic = i64(held.topic_of[membership])
-            entries += 1
             _hear(tables, receiver, topic, membership, i64(popularity[membership]))
-    return entries
 
 
 @compiled

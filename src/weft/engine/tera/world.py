@@ -100,7 +100,6 @@ class Counts:
     exchange_topic: int = 0  # view exchanges in topic overlays
     exchange_forced: int = 0  # view exchanges forced by merging partitions
     advert: int = 0  # advertisements, the whole list in one message
-    advert_entries: int = 0  # the same, had each topic been a message of its own
     lookup: int = 0  # steps of walks, and answers
     route: int = 0  # events on their way to an access point
     dissemination: int = 0  # events inside topic overlays
@@ -216,7 +215,7 @@ class World:
             self.counts.exchange_forced += 2 * merge_partitions(
                 sent, held, topics.rows, topics.overlays, cycle, self.met
             )
-        self.counts.advert_entries += receive_adverts(sent, held, self.popularity, self.tables)
+        receive_adverts(sent, held, self.popularity, self.tables)
 
 
 def build(
@@ -351,7 +350,7 @@ class ChurnWorld:
             arrived, held, self.topic_rows, self.overlays, cycle, met
         )
         popularity = held.sizes()[self.member_topic].astype(np.int32)
-        self.counts.advert_entries += receive_adverts(arrived, held, popularity, self.tables)
+        receive_adverts(arrived, held, popularity, self.tables)
 
     # --- coming and going ----------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """Crashes and Algorithm 1 over arrays: in how many periods every child is back in its place.
 
 Some peers are gone at once and nobody is told. Every period each live child does what the machine
-does (`protocol/topic_dht/upkeep.py`): if the last period brought an answer, it asks one of
-the forwarders it knows to have its parent found, and hears nothing if that one is gone; else it
-looks for itself. Forwarders with too many children have one of them split.
+does (`protocol/topic_dht/upkeep.py`): if the last period brought an answer, it asks one of the
+forwarders it knows to find its parent, and gets no answer if that forwarder is gone. If the last
+period brought none, it looks for its parent itself. Forwarders with too many children have one of
+them split.
 
 What arrays leave out: lookups find the closest live forwarder at once, though tables still name the
 dead, and parents have forgotten dead children. So the periods here are the least that Algorithm 1
@@ -37,7 +38,8 @@ from weft.rules.draw import stream_of
 ALTERNATIVES = 4
 """guess, as in the machines' settings: forwarders known to a child, beside its parent."""
 SILENT_PERIODS = 3
-"""guess, as there: a child that finds nobody for so long forwards the topic itself."""
+"""guess, as in the machines' settings: a child that finds nobody for so long forwards the topic
+itself."""
 
 
 class Children(NamedTuple):

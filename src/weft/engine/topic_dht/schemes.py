@@ -550,7 +550,7 @@ class Events:
         return arrived, copies
 
     def _crowd(self, crowd: Array, live: Octets) -> Crowd:
-        """These memberships, before an event."""
+        """The columns of these memberships before an event: nothing sent, nobody reached."""
         count = len(crowd)
         return Crowd(
             self.roles.state.places[crowd],

@@ -1,16 +1,16 @@
-"""attack-…: what honest subscribers get while a share of all peers is hostile, one row per attack.
+"""attack-…: what honest subscribers get while some peers are hostile, an experiment per attack.
 
 Honest subscribers of one topic, and a tenth as many honest peers that only publish; half of these
 come up as the attack begins and look for their access points during it. Hostile peers
 (`sim/hostile.py`) are members of the topic like others until all of them strike at one moment; or
 four for each honest peer join the formed overlay to strike (Sybils, 80 % of all peers). Events are
-published throughout, every fifth from outside of the topic. Rows say what GossipSub v1.1's
+published throughout, every fifth from outside of the topic. Measured is what GossipSub v1.1's
 evaluation (Vyzovitis et al. 2020, Section 6) says of its attacks: the share of deliveries to honest
 subscribers that happen at all, the median and 99th percentile of their latency before the attack
 and from a minute after its begin on, the worst in between, and what honest peers send per delivery.
 
-Each row runs with weft's defences, and once more without what answers its attack: a setting is
-off, or, where no setting does that, what answers the attack is replaced as a planted defect is
+Each experiment runs with weft's defences, and once more without what answers its attack: a setting
+is off, or, where no setting does that, what answers the attack is replaced as a planted defect is
 (`weft.lab.defect`). That run must fall short of something that the run with the defence keeps: a
 defence that makes no difference is useless. Where several answers make up for each other, all of
 them are off (`OFF`, `REPLACED`); without an attack, a network without them loses nothing. No event
@@ -105,7 +105,7 @@ REPLACED: dict[Attack, Defect] = {
     ),
 }
 """What answers an attack where no setting switches all of it off. `docs/threats.md` has what each
-part is worth alone. The rest of a row's defences stays: liars are still given up."""
+part is worth alone. The rest of the defences stays: liars are still given up."""
 
 MAKES_UP: tuple[Attack, ...] = ("poison",)
 """The attacks whose messages name made-up peers, which would get into views."""
@@ -179,14 +179,14 @@ them. The simulated attackers need a minute for that, and 17 with the usual 4,09
 
 
 MESSAGES_PER_S = 200
-"""guess: messages that a peer handles in the row of spam, which would make nobody slow if peers
+"""guess: messages that a peer handles in attack-spam, which would make nobody slow if peers
 handled any number. Real ones handle thousands, and the attack is as much smaller."""
 BURST = 2
 """guess: events that a spamming peer publishes in a second. They go to all members, valid as they
 are, so they cost a run the more and say nothing about bounds."""
 WALKED = 2
 """measured: for so many honest peers one hostile peer sends walks in a second. Without bounds as
-many walks are on their way as make peers slow; with 5 in place of 2 the row held without them."""
+many walks are on their way as make peers slow; with 5 in place of 2 the claim held without them."""
 
 WEIGHED = 16
 """One message in so many is encoded to know its bytes: encoding all took a tenth of a run, for a
@@ -583,7 +583,7 @@ WORDS: dict[Attack, tuple[str, str, str]] = {
         "a second access point and the score of links",
     ),
 }
-"""The row's title, what hostile peers do, and what is switched off."""
+"""The title, what hostile peers do, and what is switched off."""
 
 
 def _is_watched(params: Params) -> bool:
@@ -617,7 +617,7 @@ TRUSTED = Defect("views keep what they are told", params={"defended": 0}, where=
 
 
 def _defects(attack: Attack) -> tuple[Defect, ...]:
-    """The defects that one of the row's verdicts should notice."""
+    """The defects that a bound of the experiment should notice."""
     views = (TRUSTED,) if attack in MAKES_UP else ()
     return (FORGED_AND_TWICE, LATE, DEFENDED, *views)
 

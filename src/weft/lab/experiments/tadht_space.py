@@ -42,7 +42,7 @@ from weft.sim.topic_dht import Run
 
 SEEDS = {"quick": 2, "full": 5}
 CHILDREN_MAX, PER_PEER = (4, 8, 16), (2, 5, 10, 20, 40)
-"""k, and topics of a peer."""
+"""How many children a forwarder may have (k), and how many topics a peer subscribes to."""
 _MEMBERS = 100  # of a topic, on average
 
 

@@ -281,11 +281,11 @@ def is_judged(params: Params) -> bool:
     return params["kind"] in JUDGED
 
 
-def blind_to_popularity(receive: Callable[..., int]) -> Callable[..., int]:
+def blind_to_popularity(receive: Callable[..., None]) -> Callable[..., None]:
     """A planted defect: tables admit topics as if each had one subscriber."""
 
-    def instead(sent: Array, held: Memberships, popularity: Array, tables: Tables) -> int:
-        return receive(sent, held, np.ones_like(popularity), tables)
+    def instead(sent: Array, held: Memberships, popularity: Array, tables: Tables) -> None:
+        receive(sent, held, np.ones_like(popularity), tables)
 
     return instead
 

@@ -132,7 +132,7 @@ class _Want:
         self.searches = 0  # for these
 
     def begin_round(self) -> None:
-        """All may be asked again."""
+        """All peers may be asked for the block again."""
         for peers in (self.asked, self.lacked_by, self.given_up_by):
             peers.clear()
         self.got = self.looked_up = False
@@ -461,7 +461,8 @@ class Fetch:
 
 
 class Pause:
-    """So many turns of a topic until something is tried again: each time twice as many."""
+    """How many of a topic's turns pass before something that failed is tried again: twice as many
+    after each failure."""
 
     __slots__ = ("_left", "_length")
 
@@ -475,7 +476,7 @@ class Pause:
         return self._left <= 0
 
     def lengthen(self) -> None:
-        """It was tried, perhaps in vain."""
+        """The thing was tried: until it is tried again, twice as many turns pass."""
         self._length = min(2 * self._length, _PAUSE_MAX)
         self._left = self._length
 
@@ -485,12 +486,12 @@ class Pause:
 
 
 class Losses:
-    """What a reader of a topic gave up of a past that it wants, and how it is sought again.
+    """The events that a reader wants and gave up, and how they are sought again.
 
-    That was because no member had it for long, or lay before the place where this peer began. None
-    of it is final: after a cut a member may be back that has it, another one may have got it that
-    had given it up as well, a file may have been imported there. What comes so is stored, and not
-    handed out behind what follows it (`stream.py`).
+    An event is given up if no member had it for long, or if it lies before the place where this
+    peer began. Neither is final: after a cut a member that has the event may be back, and a member
+    that had given it up, too, may have got it, or have imported it from a file. An event that comes
+    so is stored, and is not handed out after the events that follow it (`stream.py`).
     """
 
     __slots__ = ("_dag", "_fetch", "_library", "_members", "_pause", "_sought", "_topic")

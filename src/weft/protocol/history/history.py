@@ -796,7 +796,7 @@ def refusals(ctx: Context) -> Handlers:
             ctx.send(sender, keeps_none(message.topic))
 
     def on_blocks_request(sender: Contact, message: BlocksRequest) -> None:
-        """So that another peer is asked at once."""
+        """Say that the blocks are lacking here, so that the sender asks another peer at once."""
         refuse(sender, message)
         ctx.send(sender, BlocksReply(message.topic, message.request, [], lacking=message.cids))
 

@@ -112,7 +112,7 @@ TIMEOUT = "history.page"
 TAKE = "history.take"
 """A page that has come is taken in."""
 BEGIN = "history.begin"
-"""Another member is asked where to begin."""
+"""The time to ask another member where to begin."""
 
 REACH = 256
 """guess: how far below a branch's lowest known event the search for its fork begins."""
@@ -366,7 +366,7 @@ class Reader:
             self._ctx.set_timer(timeout_ms, BEGIN, self._topic, self.begin_serial)
 
     def waits_in_vain(self) -> bool:
-        """A member's word to begin with has not come in time: whether that was once too often."""
+        """No member has told in time where to begin. Returns whether that was once too often."""
         self._begin_asks += 1
         return self._begin_asks > _BEGIN_ASKS_MAX
 
@@ -834,7 +834,7 @@ class Reader:
             self._ask_another()
 
     def _leave(self, source: Contact) -> None:
-        """This member does not answer, or cannot: try another one."""
+        """A member does not answer, or lacks what was asked for: ask another one."""
         self._tried[source.peer] = None
         if self._state is State.PARTIAL and self._pruned == source:
             self._pruned = None

@@ -249,7 +249,7 @@ class Wishes:
         )
 
     def _refuse(self, sender: Contact, message: SubTopicRequest, reason: Reason, why: str) -> None:
-        """Say no, and count why."""
+        """Refuse the sub-topic, tell the asker why, and count the reason."""
         self._ctx.counters[f"history_refused_{reason}"] += 1
         reply = SubTopicReply(message.topic, message.request, False, False, why[:REASON_MAX])
         self._ctx.send(sender, reply)

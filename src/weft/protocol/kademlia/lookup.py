@@ -154,7 +154,7 @@ class State(Enum):
 
 _NEW, _ANSWERED = State.NEW, State.ANSWERED
 _OUT = (State.FAILED, State.DOUBTED, State.LOST)
-"""No answer is waited for."""
+"""States of candidates that the lookup expects no answer of."""
 
 
 class _Candidate:

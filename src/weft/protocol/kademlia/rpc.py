@@ -40,7 +40,7 @@ KEY_BYTES_MAX = 65
 VALUE_BYTES_MAX = 2 << 20
 """guess: an event of the largest size and what is around it; two of them fit a frame."""
 NEIGHBOURS_MAX = 64
-"""guess: bound on k."""
+"""guess: neighbours in one answer; k is at most this."""
 
 Location: TypeAlias = Annotated[bytes, Meta(max_length=LOCATION_BYTES_MAX)]
 RecordKey: TypeAlias = Annotated[bytes, Meta(max_length=KEY_BYTES_MAX)]

@@ -484,7 +484,7 @@ class Branch(TopicPart):
             ctx.send(child.contact, message)
 
     def sync(self, answer: bool) -> RendezvousSync:
-        """What a rendezvous tells the others."""
+        """What this peer, as a rendezvous, tells the topic's other rendezvous."""
         members = [child.contact for child in self.children.values() if child.subscribed]
         return RendezvousSync(
             self.topic,

@@ -22,9 +22,9 @@ behind many others. So a member knows for each publisher the link that brings it
   is cut, or if links that were asked stay silent, is an announcer asked: one link is grafted, and
   further announcers send on the side. Neighbours that have asked this member wait meanwhile.
 
-While it is unclear which link should bring an event, it is fetched on the side as well, since a
-neighbour that has nothing to do with it may not answer. A link that was grafted for an event that
-came over the tree after all is pruned again.
+While it is unclear which link should bring an event, the event is fetched on the side as well: the
+question also goes to neighbours through which the event does not come, and one of them may stay
+silent. A link that was grafted for an event that came over the tree after all is pruned again.
 
 Neighbours may lie. A feed that was silent when it was asked is doubted for all publishers at once,
 and what it should bring is fetched on the side until it brings something. Only the neighbours that
@@ -107,7 +107,8 @@ class Prune(Message, frozen=True, tag=25):
 
 
 class Behind(Message, frozen=True, tag=58):
-    """I read the past, and pass nothing on: announce to me what is stored. Or: push again."""
+    """`far`: I read the past, and pass nothing on, so only announce to me what is stored. Else push
+    to me again."""
 
     topic: WireTopic
     far: bool
@@ -303,9 +304,9 @@ class Tree:
 
     def begin_as_star(self, centre: PeerId) -> None:
         """The first event of the topic came from its publisher, which reaches most members itself
-        (`topic.py` knows). So the tree begins as a star around it, and a link between two others as
-        a lazy one, without a copy over each and a `Prune` back: both ends know as much. An end that
-        does not pushes a copy, and is told."""
+        (`topic.py` knows). So the tree begins as a star around the publisher: links between two
+        other members begin lazy. Both ends of such a link conclude so by themselves, which saves a
+        copy and a `Prune`; an end that did not pushes a copy, and is sent a `Prune`."""
         if centre in self.eager:
             for peer in [peer for peer in self.eager if peer != centre]:
                 self._make_lazy(peer)
@@ -673,8 +674,8 @@ class Tree:
 
         The tree's links are asked once about the first of these events. The wait ends when all
         links that have not answered stay silent (a feed must do so twice, since a busy peer may
-        wait for its turn), when `_FEED_PATIENCE_MS` are over, or once an announcer was asked: then
-        the next announcer is."""
+        wait for its turn), or when `_FEED_PATIENCE_MS` are over. Once an announcer was asked, there
+        is no waiting for the tree: the next announcer is asked."""
         now, event = self._ctx.now, (*key, awaited.first)
         if awaited.asked or self.is_untried or now - awaited.since >= _FEED_PATIENCE_MS:
             return False
@@ -845,7 +846,7 @@ class Tree:
                 self._trace(PRUNE, peer)
 
     def _ask_for_losses(self, key: LifeKey, awaited: _Awaited) -> None:
-        """Ask at once for what its feed has passed over."""
+        """Ask at once for the announced events that the publisher's feed has passed over."""
         passed = self._feeds.last(key)
         if passed <= awaited.lost:
             return
@@ -866,7 +867,7 @@ class Tree:
         return spans
 
     def _arm_missing(self, due: Millis) -> None:
-        """Look then at what is awaited, however long the timer that was set before has to go."""
+        """Have what is awaited looked at when `due` comes, unless a timer ends earlier."""
         if self._missing_timer is None or due < self._missing_timer[1]:
             self._missing_timer = serial, _ = self._ctx.next_serial(), due
             self._ctx.set_timer(max(1, due - self._ctx.now), MISSING, self._topic, serial)
