@@ -548,6 +548,31 @@ def setters_for_others(house: House) -> Iterator[str]:
             yield f"{where} {name}, for {caller}"
 
 
+def late_callbacks(house: House) -> Iterator[str]:
+    """Functions that an object is given after its construction, and keeps: which one it calls then
+    depends on what came before."""
+    for module in house.modules.values():
+        named = {
+            _name(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+            for node in module.tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            if "Callable" in _names(node.value)
+        }
+        for function in module.nodes:
+            if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
+                continue
+            given = {
+                one.arg
+                for one in [*function.args.args, *function.args.kwonlyargs]
+                if one.annotation is not None and {"Callable", *named} & _names(one.annotation)
+            }
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Assign) or _name(node.value) not in given:
+                    continue
+                if isinstance(node.targets[0], ast.Attribute):
+                    yield f"{module.name}:{node.lineno} {ast.unparse(node)}"
+
+
 def counters_read(house: House) -> Iterator[str]:
     """Counters are for people to look at: no machine reads one, and no driver keeps one to decide
     by."""
@@ -921,6 +946,7 @@ RULES: list[Callable[[House], Iterable[str]]] = [
     foreign_writes,
     inherited_writes,
     setters_for_others,
+    late_callbacks,
     counters_read,
     unused,
     unread_attributes,
@@ -1082,6 +1108,16 @@ PLANTED: list[tuple[Callable[[House], Iterable[str]], dict[str, str]]] = [
             "src/weft/net/a.py": f"{HOLDER}\n    def on_told(self, it):\n        self.flag = it\n",
             "src/weft/net/b.py": "from weft.net.a import A\n\n\ndef b(a: A):\n    a.on_told(2)\n",
         },
+    ),
+    *(
+        (
+            late_callbacks,
+            {
+                "src/weft/net/a.py": "Told = Callable[[], None]\n\n\n"
+                f"class A:\n    def begin(self, told: {kind}) -> None:\n        self.told = told\n"
+            },
+        )
+        for kind in ("Callable[[], None]", "Told", "Told | None")
     ),
     (counters_read, {"src/weft/protocol/a.py": "def a(ctx):\n    return ctx.counters['x'] > 1\n"}),
     (unused, {"src/weft/net/a.py": "def forgotten():\n    pass\n"}),

@@ -99,6 +99,7 @@ News: TypeAlias = Literal["answered", "silent", "gone"]
 """Gone: the peer answered that it is not at this location."""
 Heard = Callable[[Entry, News], None]
 """Told of every peer that was asked, for the tables."""
+Reserve = Callable[[], Iterable[Neighbour]]
 
 
 class Search(Struct, frozen=True):
@@ -180,8 +181,16 @@ class Lookup:
     """One lookup in progress."""
 
     def __init__(
-        self, ctx: Context, calls: Calls, search: Search, done: Done, heard: Heard, lost: Lost
+        self,
+        ctx: Context,
+        calls: Calls,
+        search: Search,
+        done: Done,
+        heard: Heard,
+        lost: Lost,
+        reserve: Reserve,
     ) -> None:
+        """`reserve` names the peers to ask when all others are dead."""
         question = search.question
         self._ctx = ctx
         self._calls = calls
@@ -204,18 +213,14 @@ class Lookup:
         self._own_answered = 0  # candidates without a single teller that answered
         self._own_failed = 0
         self._own_lost = 0
-        self._reserve: Callable[[], Iterable[Neighbour]] = tuple
+        self._reserve = reserve
         self._widened_for = 0  # failures that the closest were asked again for
         self._widened = 0  # times
         self._requests = 0
         self._over = False
 
-    def start(
-        self, others: Iterable[Neighbour], reserve: Callable[[], Iterable[Neighbour]] = tuple
-    ) -> None:
-        """Begin with the closest of the tables and with `others`; `reserve` names the peers to
-        ask when all of them are dead."""
-        self._reserve = reserve
+    def start(self, others: Iterable[Neighbour]) -> None:
+        """Begin with the closest of the tables and with `others`."""
         for table in self._tables:
             table.touch(self._question.target, self._ctx.now)
             for entry in table.closest(self._question.target, self._k):
@@ -585,11 +590,9 @@ class Searches:
             for table in search.tables:
                 self._note(search.question.space, table, entry, news)
 
-        lookup = Lookup(self._ctx, self._calls, search, finished, heard, self.lost)
-        if search.anew:
-            lookup.start(search.others)
-        else:
-            lookup.start(self._others(search), self._strangers)
+        reserve: Reserve = tuple if search.anew else self._strangers
+        lookup = Lookup(self._ctx, self._calls, search, finished, heard, self.lost, reserve)
+        lookup.start(search.others if search.anew else self._others(search))
 
     def _others(self, search: Search) -> tuple[Neighbour, ...]:
         """Neighbours of the general overlay are a random sample of all peers: they help where a
