@@ -452,10 +452,9 @@ class Scenario:
         if promise.repairs or self.settings.history:
             liars = self.plan.hostility.count if self.plan.hostility is not None else 0
             captured = dht.captured_in(self.world) if promise.roles and self._hostile else ()
-            cuts = [(cut.start_ms, cut.end_ms) for cut in self.plan.episodes]
             held_ms = self.config.dissemination.recent_ms
             violations += deliveries.check_complete(
-                record, self._hostile, liars, captured, cuts, held_ms
+                record, self._hostile, liars, captured, self.plan.episodes, held_ms
             )
         if promise.no_parasites:
             healed_ms = self.timeline.heal_ms

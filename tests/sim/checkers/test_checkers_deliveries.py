@@ -17,6 +17,8 @@ from weft.sim.checkers.deliveries import (
     check_only_subscribers,
     check_parasites,
 )
+from weft.sim.faults import Episode
+from weft.sim.network import Partition
 from weft.sim.record import Delivery, Life, Parasite, Publication, Record, Stay
 
 TOPIC = Topic("/a")
@@ -125,23 +127,30 @@ def test_a_true_receipt_of_one_side_of_a_cut_is_no_promise_to_the_other(
     record.stays[0].end_ms = 200
     record.deliveries = [_delivery(0)] if got else []
     record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, 9), RUN))]
-    assert len(check_complete(record, receipts=True, cuts=[cut])) == owed
+    cuts = [Episode(*cut, Partition((0, 1, 1)), told=False)]
+    assert len(check_complete(record, receipts=True, cuts=cuts)) == owed
 
 
 @pytest.mark.parametrize(
-    ("teller", "cut", "owed"),
-    [(3, (50, 400), 0), (3, (50, 200), 3), (3, (300, 900), 3), (9, (50, 400), 3)],
+    ("sides", "cut", "owed"),
+    [
+        ((1, 1, 1, 0), (50, 400), 0),
+        ((1, 0, 1, 0), (50, 400), 3),  # peer 1 is there, too
+        ((1, 1, 1, 0), (50, 200), 3),  # what took it holds it for longer than the cut lasts
+        ((1, 1, 1, 0), (300, 900), 3),  # the cut comes later
+    ],
 )
-def test_a_root_that_is_no_member_holds_an_event_for_a_while_only(
-    teller: int, cut: tuple[int, int], owed: int
+def test_where_no_member_is_on_a_side_an_event_is_held_for_a_while_only(
+    sides: tuple[int, ...], cut: tuple[int, int], owed: int
 ) -> None:
-    """An honest peer (3) or a hostile one (9) took the event over on a side without members."""
+    """Peer 3 published, was told by another that it is delivered, and nobody has got it."""
     record = _sound()
     record.lives.append(Life(3, 1, 0))
     record.deliveries = []
-    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, teller), RUN))]
-    missed = check_complete(record, receipts=True, cuts=[cut], held_ms=200)
-    assert len(missed) == owed
+    record.publications[1] = Publication(1, 100, 3, 1, TOPIC, b"hello")
+    record.publications[1].answers[:] = [(100, Answer(1, "delivered", contact_of(1, 9), RUN))]
+    cuts = [Episode(*cut, Partition(sides), told=False)]
+    assert len(check_complete(record, receipts=True, cuts=cuts, held_ms=200)) == owed
 
 
 def test_as_many_are_asked_as_the_checker_thinks() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from weft.ids import PeerId, Topic, peer_number
+from weft.sim.faults import Episode
 from weft.sim.record import Delivery, EventKey, Parasite, Publication, Record, Stay, event_key
 
 FINAL_OUTCOMES = ("delivered", "no_subscriber", "dropped")
@@ -42,7 +43,7 @@ def check_complete(
     receipts: bool = False,
     liars: int = 0,
     captured: Collection[Topic] = (),
-    cuts: Collection[tuple[int, int]] = (),
+    cuts: Collection[Episode] = (),
     held_ms: int = 0,
 ) -> list[str]:
     """A peer that subscribed before an event was published and stayed until the end has got it.
@@ -55,24 +56,26 @@ def check_complete(
     lives and was told by another peer that it is delivered. (A member that publishes is told by
     itself, at once: it counts as a holder, as above.) A receipt counts for nothing if the `liars`
     are so many that they may be all peers that a publisher asks, and more than the topic's members;
-    and during one of the `cuts`, from one time to another, if it was true and all members that got
-    the event have left since: they may have been all members on their side. There may also have
-    been no member on that side, only honest peers that route for members, as Pulsarcast's roots do;
-    these hold an event for `held_ms`, so nothing is required if the cut goes on for longer. Nothing
-    is required in topics that hostile peers have `captured`.
+    and during one of the `cuts` if it was true and all members that got the event have left since:
+    they may have been all members on their side. Where no member was on the publisher's side, but
+    a liar, or a peer that routes for members as Pulsarcast's roots do, the event is held for
+    `held_ms`, and nothing is required if the cut goes on for longer. Nothing is required in topics
+    that hostile peers have `captured`.
     """
     deliveries = record.deliveries_by_event()
     lasting = record.lasting_stays()
     known = _known_events(record, deliveries, lasting)
     if receipts:
-        honest = {life.peer for life in record.lives}
-        for key, told, teller in _receipts(record):
+        for key, told, publisher in _receipts(record):
             # What somebody got that still holds it is known already.
             at_ms = told.published_ms
-            ends = [end for start, end in cuts if start <= at_ms <= end]
-            left = bool(ends and deliveries.get(key))
-            routed = teller in honest and any(end > at_ms + held_ms for end in ends)
-            if not left and not routed and not _outnumbered(record, key[0], at_ms, liars):
+            during = [cut for cut in cuts if cut.start_ms <= at_ms <= cut.end_ms]
+            left = bool(during and deliveries.get(key))
+            alone = any(
+                cut.end_ms > at_ms + held_ms and _is_alone(record, key[0], publisher, at_ms, cut)
+                for cut in during
+            )
+            if not left and not alone and not _outnumbered(record, key[0], at_ms, liars):
                 known.setdefault(key, told)
     violations = []
     for key, reason in known.items():
@@ -132,18 +135,34 @@ def _acceptances(
                 yield key, _Known(publication.at_ms, because)
 
 
+def _members(record: Record, topic: Topic, at_ms: int) -> list[int]:
+    """The peers that were subscribed then."""
+    return [
+        stay.peer
+        for stay in record.stays
+        if stay.topic == topic
+        and stay.start_ms <= at_ms
+        and (stay.end_ms is None or stay.end_ms >= at_ms)
+    ]
+
+
+def _is_alone(record: Record, topic: Topic, publisher: int, at_ms: int, cut: Episode) -> bool:
+    """Whether the cut is between a publisher and all members of the topic."""
+    sides = cut.partition
+    return all(
+        sides.cuts(publisher, member) or sides.cuts(member, publisher)
+        for member in _members(record, topic, at_ms)
+    )
+
+
 def _outnumbered(record: Record, topic: Topic, at_ms: int, liars: int) -> bool:
     """Whether the liars are more than the topic's members then, and as many as a publisher asks."""
-    members = sum(
-        stay.topic == topic and stay.start_ms <= at_ms and (stay.end_ms or at_ms) >= at_ms
-        for stay in record.stays
-    )
-    return liars >= LIARS_ASKED and liars > members
+    return liars >= LIARS_ASKED and liars > len(_members(record, topic, at_ms))
 
 
 def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known, int]]:
     """Events whose publisher lives on and was told by another peer that they are delivered, and
-    that peer."""
+    that publisher."""
     running = {(life.peer, life.number) for life in record.lives if life.end_ms is None}
     for publication in record.publications.values():
         if (publication.peer, publication.life) not in running:
@@ -155,8 +174,7 @@ def _receipts(record: Record) -> Iterator[tuple[EventKey, _Known, int]]:
             if answer.contact.peer != event.publisher:
                 because = f"its publisher was told at {at_ms} ms that it is delivered"
                 told = _Known(publication.at_ms, because)
-                teller = record.index_of(answer.contact.peer)
-                yield event_key(publication.topic, event), told, teller
+                yield event_key(publication.topic, event), told, publication.peer
 
 
 # --- among honest peers, no peer is called a liar ---------------------------------------------
