@@ -206,6 +206,9 @@ def test_a_follower_killed_and_one_interrupted_end_with_the_tables_of_the_trace_
     got, left = old_peer(lines)
     lines.insert(len(lines) // 3, b'{"type": "JOIN"\n')
     lines.insert(len(lines) // 3, got)
+    published = [line for line in lines if b"PUBLISH_MESSAGE" in line]
+    lines.insert(lines.index(published[-1]), published[-1])  # a line twice, while its event is open
+    lines.append(published[0])  # … and one whose event is settled
     whole_bytes = b"".join([*lines, left])
     growing = tmp_path / "trace"
     growing.mkdir()

@@ -108,6 +108,22 @@ def test_what_the_simulator_counted(
     )
 
 
+def test_an_event_whose_publishing_stands_twice_is_one_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = ScenarioSettings(seed=2, peers=8, topics=3, events=20, calm=True, hierarchy=True)
+    with (tmp_path / "once.jsonl").open("wb") as file:
+        assert not Scenario(settings, Writer(file)).play()
+    lines = (tmp_path / "once.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "twice.jsonl").write_bytes(
+        b"".join(line * (1 + (b"PUBLISH_MESSAGE" in line)) for line in lines)
+    )
+    once = measure(spark, find([tmp_path / "once.jsonl"]), tmp_path / "one")
+    twice = measure(spark, find([tmp_path / "twice.jsonl"]), tmp_path / "two")
+    assert twice == once
+    assert once["delivery_ratio"] == 1 and once["events"]
+
+
 def test_what_the_engine_counted_also_from_parquet(spark: SparkSession, tmp_path: Path) -> None:
     held = spread(zipf_sizes(6, 120, 0.7), 40, seed=5)
     world = build(WorldSettings(table_size=4, visits=12, load=True), held, seed=5)

@@ -485,11 +485,12 @@ class _Batch:
         """Part events at the watermark: settled ones go to the archive, the others stay open."""
         found = self._reopened(new, changes)
         deliveries = found.deliveries.transform(pieces.merged_deliveries)
-        old = found.publishes.where(F.col("published_ns") < watermark_ns)
-        young = found.publishes.where(F.col("published_ns") >= watermark_ns)
+        publishes = found.publishes.transform(pieces.merged_publishes)
+        old = publishes.where(F.col("published_ns") < watermark_ns)
+        young = publishes.where(F.col("published_ns") >= watermark_ns)
         histories = pieces.histories(found.changes)
         placed = deliveries.transform(figures.placed, old, histories).persist()
-        strays = unplaced(deliveries, found.publishes)
+        strays = unplaced(deliveries, publishes)
         lost = F.col("delivered_ns") < watermark_ns
 
         outdated = changes.transform(_outdated, watermark_ns)

@@ -162,7 +162,7 @@ def write_tables(
 
     # Tables that grow with the number of deliveries. Pieces of a follower are merged already, and
     # merging them again changes nothing.
-    publishes = piece("publishes", spark)
+    publishes = piece("publishes", spark).transform(pieces.merged_publishes)
     # Parted by event they need not be parted again, neither for peers nor for topics.
     deliveries = piece("deliveries", spark).repartition("message")
     histories = pieces.histories(piece("changes", spark))

@@ -477,6 +477,13 @@ def merged_traffic(frame: DataFrame) -> DataFrame:
     return selected(counted, TRAFFIC)
 
 
+def merged_publishes(frame: DataFrame) -> DataFrame:
+    """An event is published once in each of its topics: the first of equal records counts."""
+    named = frame.groupBy("message", "topic")
+    first = named.agg(F.min(F.struct("published_ns", "publisher")).alias("first"))
+    return selected(first.select("message", "topic", "first.*"), PUBLISH)
+
+
 def merged_deliveries(frame: DataFrame) -> DataFrame:
     """The first delivery counts, the others are counted."""
     # Spark sorts here, and names of events begin alike: a number before them decides most
