@@ -28,6 +28,7 @@ from weft.pipeline.ingest.rows import (
     TWICE,
     QuotedRow,
     plan_delimited,
+    plan_json,
     plan_parquet,
     quoted_rows,
 )
@@ -432,6 +433,16 @@ def test_dates_without_dashes_are_no_seconds(tmp_path: Path) -> None:
     for text in ("ann,x,20240131\nbob,y,20241301\n", "user,topic,time_ms\nann,x,20240131\n"):
         path.write_text(text)
         assert plan_delimited("csv", inspect(str(path)), Options()).time == 2
+
+
+@pytest.mark.parametrize("time", ['"20240131"', "20240131"])
+def test_dates_without_dashes_in_json_are_no_seconds_either(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "subs.jsonl"
+    lines = (f'{{"user": "ann", "topic": "x", "time": {time}}}', '{"user": "bob", "topic": "y"}')
+    path.write_text("\n".join(lines))
+    with pytest.raises(BadInput, match="times such as '20240131' are dates, it seems; write"):
+        plan_json(inspect(str(path)), Options())
+    assert plan_json(inspect(str(path)), Options(unit="s")).time == "time"
 
 
 def test_what_stands_beside_an_edge_is_kept(spark: SparkSession, tmp_path: Path) -> None:

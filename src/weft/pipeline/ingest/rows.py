@@ -472,28 +472,29 @@ def _is_one(value: str) -> Column:
 
 def plan_json(file: Inspected, options: Options) -> JsonLines:
     """How to read a file, from the names in its first objects."""
-    lines = (line for line in file.lines if line.strip())
-    fields = dict.fromkeys(_fields(next(lines, "")))
-    if not fields:
+    objects = [_object(line) for line in file.lines if line.strip()]
+    if not objects or not objects[0]:
         raise BadInput(f"{file.path}: not JSON lines: it begins with {file.beginning}")
-    for line in lines:
-        fields |= dict.fromkeys(_fields(line))
+    fields = dict.fromkeys(field for each in objects for field in each)
     # A field that these objects happen to lack may still be asked for by name.
     asked = [each for each in (options.user, options.topic, options.time) if each]
     names = list(dict.fromkeys([*fields, *asked]))
     user, topic, time = by_name(file.path, names, options)
     name = None if time is None else names[time]
+    if name is not None:
+        times = (str(each[name]) for each in objects if each.get(name) is not None)
+        check_no_days(file.path, times, name, options)
     more = not {names[user], names[topic], name}.issuperset(fields)
     return JsonLines(names[user], names[topic], name, unit_of(name, options), more)
 
 
-def _fields(line: str) -> list[str]:
-    """The names of an object's fields; none if it is no object."""
+def _object(line: str) -> dict[str, object]:
+    """The fields of an object; none if it is no object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        return []
-    return list(found) if isinstance(found, dict) else []
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # --- Parquet --------------------------------------------------------------------------------------
