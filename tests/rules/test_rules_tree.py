@@ -34,6 +34,16 @@ def test_asking_stops_when_there_are_enough(held: int, asked: int, wanted: int) 
     assert more == 0 or held + asked + more == wanted
 
 
+@given(counts, counts)
+def test_a_member_that_is_back_gets_one_link_more_than_is_wanted_at_most(
+    held: int, wanted: int
+) -> None:
+    while tree.may_ask_again(held, wanted) and held <= wanted + 1:
+        held += 1
+    assert held > wanted
+    assert not tree.may_ask_again(wanted + 1, wanted)
+
+
 # --- Which publisher's duplicates may prune links: all members must come to the same answer
 
 QUIET_MS = 100

@@ -56,6 +56,13 @@ def still_wanted(links: int, asked: int, wanted: int) -> int:
     return max(0, wanted - links - asked)
 
 
+def may_ask_again(links: int, wanted: int) -> bool:
+    """Whether to ask for the link to a member that was silent and is back. It may be all that joins
+    two parts of a topic that was cut, each with links enough of its own, so it may be one more than
+    is wanted."""
+    return links <= wanted
+
+
 def still_to_choose(chosen: int, asked: int, quota: int) -> int:
     """How many more members to ask so that some links are of this member's own choice, however
     many others have asked it for one (GossipSub v1.1, Section 5.3: the outbound quota)."""

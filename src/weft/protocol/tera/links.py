@@ -226,9 +226,9 @@ class Links:
         self._ctx.send(contact, LinkRequest(self._topic, urgent, recent))
 
     def ask_again(self, contact: Contact, recent: int) -> None:
-        """Ask for the link to a peer that was silent: it may be all that joins two parts of the
-        topic, so it may be one more than is wanted."""
-        if len(self.linked) <= self._ctx.config.links.wanted and not self.shuns(contact.peer):
+        """Ask for the link to a peer that was silent, and is back."""
+        wanted = self._ctx.config.links.wanted
+        if tree.may_ask_again(len(self.linked), wanted) and not self.shuns(contact.peer):
             self.ask(contact, recent, urgent=False)
 
     def on_request(self, sender: Contact, message: LinkRequest, recent: int) -> None:
